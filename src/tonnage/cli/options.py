@@ -1,0 +1,63 @@
+"""Options that every verb takes: --json, --quiet, --lang."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from tonnage.messages import LANGUAGES, choose_language
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _locale_language() -> str:
+    for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
+        if value := os.environ.get(name):
+            return "zh" if value.lower().startswith("zh") else "en"
+    return "en"
+
+
+def _choose(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+    del ctx, param
+    chosen = value or os.environ.get("TONNAGE_LANG") or _locale_language()
+    choose_language(chosen if chosen in LANGUAGES else "en")
+    return chosen
+
+
+def common(function: Function) -> Function:
+    """Add the options that every verb takes; the function receives `is_json` and `is_quiet`."""
+    for decorate in (
+        click.option("--json", "is_json", is_flag=True, help="One JSON object on standard output, nothing else there."),
+        click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Nothing on standard error but failures."),
+        click.option(
+            "--lang",
+            type=click.Choice(LANGUAGES),
+            callback=_choose,
+            expose_value=False,
+            is_eager=True,
+            help="Language of the output; by default the locale's.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
+def emit_json(value: dict[str, Any]) -> None:
+    """Print one JSON object with its schema number."""
+    print(json.dumps({"schema": 1, **value}, ensure_ascii=False, allow_nan=False))
+
+
+def note(text: str, *, is_quiet: bool) -> None:
+    """Say something beside the answer, on standard error."""
+    if not is_quiet:
+        print(text, file=sys.stderr)
+
+
+def wants_colour() -> bool:
+    """Whether to colour: a terminal, and neither NO_COLOR nor a dumb one."""
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"

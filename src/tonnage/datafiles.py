@@ -1,0 +1,43 @@
+"""The one loader of package data: plain files under `tonnage/data`, read by name and kept.
+
+Pure modules never open a file; they ask here.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).parent / "data"
+
+
+def text(name: str) -> str:
+    """Return a data file's text, as `hardware/gpus.csv`."""
+    return (_ROOT / name).read_text(encoding="utf-8")
+
+
+def names(folder: str, suffix: str) -> tuple[str, ...]:
+    """List the data files of a folder with a suffix, sorted, without it."""
+    return tuple(sorted(p.name.removesuffix(suffix) for p in (_ROOT / folder).glob(f"*{suffix}")))
+
+
+@cache
+def rows(name: str) -> tuple[dict[str, str], ...]:
+    """Return a CSV file as dictionaries of text, one a row."""
+    return tuple(csv.DictReader(text(name).splitlines()))
+
+
+@cache
+def records(name: str) -> tuple[dict[str, Any], ...]:
+    """Return a JSONL file as objects, one a line."""
+    return tuple(json.loads(line) for line in text(name).splitlines() if line)
+
+
+@cache
+def table(name: str) -> dict[str, Any]:
+    """Return a TOML file."""
+    return tomllib.loads(text(name))

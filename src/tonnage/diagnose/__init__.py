@@ -1,0 +1,1 @@
+"""From symptoms to cause and cure."""

@@ -1,0 +1,1 @@
+"""Memory, time, energy and money of a candidate: pure, cited formulae, one module a family."""

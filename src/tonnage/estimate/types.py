@@ -1,0 +1,230 @@
+"""The nouns of an estimate: `Candidate` in, `Footprint`, `StepTime`, `Performance`, `Cost` = `Estimate` out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from tonnage.hardware.types import Cluster
+from tonnage.model.types import Model
+from tonnage.workload.precision import Precision
+from tonnage.workload.types import Workload
+
+
+class Recompute(StrEnum):
+    """Which activations are computed again in the backward pass."""
+
+    NONE = "none"
+    SELECTIVE = "selective"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How many ways the work is split: data, tensor, pipeline, context and expert parallel; ZeRO stage (FSDP2 = 3)."""
+
+    dp: int = 1
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    ep: int = 1
+    zero_stage: int = 0
+    num_virtual_stages: int = 1
+    has_sequence_parallel: bool = False
+
+    @property
+    def num_devices(self) -> int:
+        """Devices the layout needs; experts are split inside the data-parallel group."""
+        return self.dp * self.tp * self.pp * self.cp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offload:
+    """What lives in host memory instead of on the device."""
+
+    optimizer: bool = False
+    parameters: bool = False
+    activations: bool = False
+    num_cpu_expert_layers: int = 0  # layers whose routed experts stay on the host
+    num_cpu_layers: int = 0  # layers that run on the host whole
+
+    @property
+    def is_any(self) -> bool:
+        """Whether anything lives on the host."""
+        return bool(
+            self.optimizer or self.parameters or self.activations or self.num_cpu_expert_layers or self.num_cpu_layers
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """The engine's own knobs that memory depends on; None leaves the engine's default for this device."""
+
+    max_num_seqs: int | None = None
+    max_batched_tokens: int | None = None
+    utilization_ratio: float | None = None
+    has_flash_attention: bool = True
+    has_fused_loss: bool = False
+    has_compile: bool = False
+    extra: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One way to do it, complete enough to be estimated and launched."""
+
+    model: Model
+    workload: Workload
+    cluster: Cluster
+    engine: str
+    layout: Layout = field(default_factory=Layout)
+    precision: Precision = field(default_factory=Precision)
+    recompute: Recompute = Recompute.NONE
+    recompute_every: int = 1
+    offload: Offload = field(default_factory=Offload)
+    micro_batch_size: int = 1
+    optimizer: str = "adamw"
+    settings: EngineSettings = field(default_factory=EngineSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A best value with the bounds of an 80 % interval."""
+
+    best: float
+    low: float
+    high: float
+
+    @staticmethod
+    def exact(value: float) -> Interval:
+        """Return an interval of no width."""
+        return Interval(best=value, low=value, high=value)
+
+    @staticmethod
+    def around(value: float, relative: float) -> Interval:
+        """Return an interval of a relative half-width, never below zero."""
+        return Interval(best=value, low=max(0.0, value * (1 - relative)), high=value * (1 + relative))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """A named share of one device's or the host's memory."""
+
+    name: str
+    bytes: float
+    formula: str  # dotted name of the function that computed it, under tonnage.estimate or tonnage.engines
+    detail: str = ""  # the formula with its numbers put in
+    is_on_host: bool = False
+    relative_error: float = 0.0  # half-width of the 80 % interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """Memory of the fullest device, and of the host, by pool."""
+
+    capacity_bytes: int  # usable: reported by the driver less what is reserved
+    pools: tuple[Pool, ...]
+    total: Interval
+    host_capacity_bytes: int
+    host_total: Interval
+
+    @property
+    def short_by_bytes(self) -> int:
+        """Bytes missing on the device or the host at the best estimate; 0 when it fits."""
+        return max(
+            0, round(self.total.best - self.capacity_bytes), round(self.host_total.best - self.host_capacity_bytes)
+        )
+
+    @property
+    def fits(self) -> bool:
+        """Whether the best estimate fits."""
+        return self.short_by_bytes == 0
+
+    @property
+    def fits_surely(self) -> bool:
+        """Whether the upper end of the interval fits as well."""
+        return self.total.high <= self.capacity_bytes and self.host_total.high <= self.host_capacity_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimePart:
+    """A named share of a step's time."""
+
+    name: str
+    seconds: float
+    formula: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """Time of one optimizer step (training) or one decode step (serving), by part; hidden parts are left out."""
+
+    parts: tuple[TimePart, ...]
+    total: Interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Performance:
+    """What comes out, of the whole job; unknown is None."""
+
+    tokens_per_s: Interval | None = None
+    tokens_per_s_per_gpu: Interval | None = None
+    step_seconds: Interval | None = None
+    mfu_ratio: Interval | None = None
+    hfu_ratio: Interval | None = None
+    prefill_tokens_per_s: Interval | None = None
+    ttft_seconds: Interval | None = None
+    tpot_seconds: Interval | None = None
+    max_concurrency: Interval | None = None
+    max_context_tokens: Interval | None = None
+    job_seconds: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Money, where a price is known."""
+
+    usd_per_hour: Interval | None = None
+    usd_per_million_tokens: Interval | None = None
+    purchase_usd: Interval | None = None
+    usd_total: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """Disk: sizes, and the sequential read rate that loading or feeding asks for."""
+
+    weights_bytes: float
+    data_bytes: float | None = None
+    checkpoints_bytes: float | None = None
+    read_bytes_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Where the numbers come from."""
+
+    formulae: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    is_calibrated: bool = False
+    assumptions: tuple[str, ...] = ()  # each says what was assumed and the flag that sets it
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """All that is predicted of one candidate."""
+
+    candidate: Candidate
+    footprint: Footprint
+    step_time: StepTime
+    performance: Performance
+    cost: Cost
+    storage: Storage
+    provenance: Provenance
+
+    def with_cost(self, cost: Cost) -> Estimate:
+        """Return the same estimate with a cost."""
+        return replace(self, cost=cost)

@@ -1,0 +1,1 @@
+"""What there is to do it on: devices, links, hosts, clusters and offers."""

@@ -1,0 +1,105 @@
+"""The nouns of hardware: `Device`, `Link`, `Host`, `Node`, `Cluster`, `Offer`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One accelerator as the driver shows it. Rates are dense; unknown is None."""
+
+    slug: str
+    name: str
+    vendor: str
+    architecture: str
+    form_factor: str
+    memory_bytes: int  # what the driver reports, not the marketed size
+    memory_type: str
+    bandwidth_bytes_per_s: float
+    flop_per_s: Mapping[str, float] = field(default_factory=dict[str, float])  # by fp32 tf32 fp16 bf16 fp8 int8 fp4
+    compute_capability: str | None = None
+    num_multiprocessors: int | None = None
+    l2_bytes: int | None = None
+    nvlink_generation: str | None = None
+    nvlink_bytes_per_s: float | None = None  # one direction
+    pcie_generation: int | None = None
+    pcie_lanes: int | None = None
+    power_watts: float | None = None
+    has_ecc: bool | None = None
+    has_p2p: bool | None = None  # peer access over PCIe
+    is_unofficial: bool = False
+    is_unified_memory: bool = False
+    launch_price_usd: float | None = None
+    min_cuda: str | None = None
+    max_cuda: str | None = None
+    min_driver_branch: str | None = None
+    launch_day: str | None = None
+    confidence: str = "A"
+    source: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """What joins two devices, or a device and its host: one direction, theoretical and achieved."""
+
+    name: str
+    kind: str  # nvlink, pcie, infiniband, ethernet
+    bytes_per_s: float
+    achieved_ratio: float = 1.0
+    latency_seconds: float = 5e-6
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """A machine's own memory and processor."""
+
+    memory_bytes: int
+    bandwidth_bytes_per_s: float
+    name: str = ""
+    num_cores: int = 8
+    pcie: Link | None = None
+    is_assumed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One machine: its devices (each with what is already taken of it), what joins them, and its host."""
+
+    devices: tuple[Device, ...]
+    host: Host
+    intra_link: Link | None = None
+    reserved_bytes: int = 0  # a device: desktop, other processes
+    is_wddm: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Equal nodes joined by a network."""
+
+    node: Node
+    num_nodes: int = 1
+    inter_link: Link | None = None
+
+    @property
+    def num_devices(self) -> int:
+        """Number of devices in all."""
+        return len(self.node.devices) * self.num_nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A dated price of a device, to rent or to buy."""
+
+    device: str
+    provider: str
+    region: str
+    num_devices: int
+    usd_per_device_hour: float | None
+    spot_usd_per_device_hour: float | None
+    day: str
+    source: str
+    instance: str = ""

@@ -1,0 +1,1 @@
+"""Programs that `run` starts by `python -m`; imported by nobody."""

@@ -1,0 +1,1 @@
+"""Our vocabulary of metrics: one name a quantity, base units as suffix."""

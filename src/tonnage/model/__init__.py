@@ -1,0 +1,1 @@
+"""What is to be held: a model read from its configuration or from the header of its weights."""

@@ -1,0 +1,227 @@
+"""The noun `Model`: a network as an ordered tuple of layers, each a few mixers and feed-forwards with exact sizes.
+
+Counts, cache sizes, operations and bytes are all computed from these values; no formula looks at a family's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+QkNorm = Literal["none", "head", "row"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """Softmax attention with grouped heads: MHA, GQA and MQA, full, sliding-window or chunked."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    value_head_dim: int | None = None
+    window_tokens: int | None = None
+    chunk_tokens: int | None = None
+    has_qkv_bias: bool = False
+    has_output_bias: bool = False
+    qk_norm: QkNorm = "none"
+    has_output_gate: bool = False
+    num_sinks: int = 0
+    stores_cache: bool = True  # False: reads the cache of an earlier layer, has no key and value projection
+    key_is_value: bool = False  # True: no value projection
+    source_width: int | None = None  # cross-attention: width of the sequence that keys and values are made of
+    extra_parameters: int = 0  # derived per family in model/hf.py, with its reason there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Indexer:
+    """DSA's token selector beside a latent attention."""
+
+    num_heads: int
+    head_dim: int
+    top_k: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttention:
+    """Multi-head latent attention (MLA): keys and values compressed to one vector of `kv_lora_rank + rope` a token."""
+
+    num_heads: int
+    q_lora_rank: int | None
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+    has_bias: bool = False
+    indexer: Indexer | None = None
+    window_tokens: int | None = None
+    extra_parameters: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatedDeltaNet:
+    """Linear attention with a gated delta rule; also Kimi's KDA by its extra parameters."""
+
+    num_key_heads: int
+    num_value_heads: int
+    key_head_dim: int
+    value_head_dim: int
+    conv_kernel: int
+    variant: str = "gdn"
+    extra_parameters: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mamba1:
+    """Selective state space with a per-channel state."""
+
+    inner_size: int
+    state_size: int
+    conv_kernel: int
+    dt_rank: int
+    has_conv_bias: bool = True
+    has_projection_bias: bool = False
+    extra_parameters: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mamba2:
+    """State space with heads (SSD)."""
+
+    num_heads: int
+    head_dim: int
+    num_groups: int
+    state_size: int
+    conv_kernel: int
+    has_conv_bias: bool = True
+    has_projection_bias: bool = False
+    has_norm: bool = True
+    extra_parameters: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortConvolution:
+    """LFM2's gated short convolution."""
+
+    channels: int
+    conv_kernel: int
+    has_bias: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LightningAttention:
+    """MiniMax's linear attention with a fixed matrix state a head."""
+
+    num_heads: int
+    head_dim: int
+    extra_parameters: int = 0
+
+
+Mixer = Attention | LatentAttention | GatedDeltaNet | Mamba1 | Mamba2 | ShortConvolution | LightningAttention
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mlp:
+    """A dense feed-forward."""
+
+    intermediate_size: int
+    is_gated: bool = True
+    has_bias: bool = False
+    extra_parameters: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moe:
+    """A mixture of experts: a router, routed experts of which `top_k` touch a token, and shared experts."""
+
+    num_experts: int
+    top_k: int
+    expert_size: int
+    is_gated: bool = True
+    has_expert_bias: bool = False
+    router_parameters: int | None = None  # None: hidden_size x num_experts
+    shared: Mlp | None = None
+    shared_gate_parameters: int = 0
+    extra_parameters: int = 0
+
+
+FeedForward = Mlp | Moe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One layer: its mixers (several run in parallel), its feed-forwards, and the weights of its norms."""
+
+    mixers: tuple[Mixer, ...] = ()
+    feed_forwards: tuple[FeedForward, ...] = ()
+    norm_parameters: int = 0
+    other_parameters: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoder:
+    """A tower beside the text model (vision or audio): its exact count, and its shape for the operations it runs."""
+
+    num_parameters: int
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    intermediate_size: int
+    patch_size: int | None = None
+    tokens_per_patch_group: int = 1  # patches merged into one text token
+    kind: str = "vision"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantization:
+    """What a checkpoint's own `quantization_config` says."""
+
+    scheme: str  # name in estimate.weights.FORMATS
+    unquantized: tuple[str, ...] = ()  # components or module patterns kept in the model's dtype
+    group_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A language model, all that any estimate needs to know of it.
+
+    `parameters` beyond the layers are given by component: embedding, lm_head (absent when tied), norm, other.
+    """
+
+    name: str
+    family: str
+    hidden_size: int
+    vocab_size: int
+    layers: tuple[Layer, ...]
+    other_parameters: Mapping[str, int] = field(default_factory=dict[str, int])
+    is_tied: bool = False
+    max_position_tokens: int | None = None
+    dtype: str = "bfloat16"
+    quantization: Quantization | None = None
+    encoder: Encoder | None = None
+    source: str = ""
+    status: str = "config"  # config, header, catalogue, reconstructed
+    default_num_image_tokens: int = 0
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def num_layers(self) -> int:
+        """Number of layers."""
+        return len(self.layers)
+
+    def groups(self) -> tuple[tuple[Layer, int], ...]:
+        """Return each distinct layer with how often it occurs, in order of first occurrence."""
+        return count_equal(self.layers)
+
+    @property
+    def is_moe(self) -> bool:
+        """Whether any layer routes its tokens."""
+        return any(isinstance(part, Moe) for layer, _ in self.groups() for part in layer.feed_forwards)
+
+
+def count_equal(layers: Iterable[Layer]) -> tuple[tuple[Layer, int], ...]:
+    """Return each distinct layer with how often it occurs, in order of first occurrence."""
+    counts: dict[Layer, int] = {}
+    for layer in layers:
+        counts[layer] = counts.get(layer, 0) + 1
+    return tuple(counts.items())

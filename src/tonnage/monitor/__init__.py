@@ -1,0 +1,1 @@
+"""Alert rules, dashboards and scrape configurations, built from a plan."""

@@ -1,0 +1,1 @@
+"""Torch tracing, an extra: what the formulae are checked against."""

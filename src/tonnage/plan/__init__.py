@@ -1,0 +1,1 @@
+"""The answer: ranked plans, the reasons of the rest, and the plan file."""

@@ -1,0 +1,1 @@
+"""Reads the world: devices, host, disk, hub, prices."""

@@ -1,0 +1,1 @@
+"""A candidate, an engine and a place become a bundle of files."""

@@ -1,0 +1,1 @@
+"""Changes the world: starts, supervises and ends runs."""

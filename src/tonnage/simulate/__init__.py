@@ -1,0 +1,1 @@
+"""A plan under load or under loss."""

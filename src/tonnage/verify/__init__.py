@@ -1,0 +1,1 @@
+"""Verdicts: limits held against measurements."""

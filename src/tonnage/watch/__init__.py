@@ -1,0 +1,1 @@
+"""The exporter and the live board."""

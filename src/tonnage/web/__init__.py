@@ -1,0 +1,1 @@
+"""The planner and the run boards in a browser."""

@@ -1,0 +1,25 @@
+"""The noun `Precision`: in which formats weights, cache, gradients and optimizer states are held and computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+BYTES_PER_ELEMENT: Final = {
+    "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision:
+    """Formats by use.
+
+    `weights` is a name in `estimate.weights.FORMATS` (bf16, fp8, nf4, q4_k_m …); `compute` the type matrices are
+    multiplied in; `kv` the cache's; for training `gradients` and whether fp32 masters are kept.
+    """
+
+    weights: str = "bf16"
+    compute: str = "bf16"
+    kv: str = "fp16"
+    gradients: str = "bf16"
+    has_fp32_master: bool = False

@@ -1,0 +1,42 @@
+"""The nouns `Training` and `Serving`: what is to be done with a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class TrainingKind(StrEnum):
+    """How weights are changed."""
+
+    PRETRAIN = "pretrain"
+    FULL = "full"
+    LORA = "lora"
+    QLORA = "qlora"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """A training job; for LoRA and QLoRA with the adapters' rank and targets."""
+
+    kind: TrainingKind
+    seq_len: int
+    global_batch_size: int
+    num_tokens: int | None = None
+    lora_rank: int = 16
+    lora_targets: tuple[str, ...] = ("all-linear",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """A serving load: tokens a request may hold, requests in flight, and limits on latency."""
+
+    context_tokens: int = 8192
+    concurrency: int = 1
+    input_tokens: int = 1024
+    output_tokens: int = 256
+    ttft_limit_seconds: float | None = None
+    tpot_limit_seconds: float | None = None
+
+
+Workload = Training | Serving
