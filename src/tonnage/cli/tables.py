@@ -78,9 +78,8 @@ def _pieces(text: str) -> list[str]:
     pieces: list[str] = []
     for character in text:
         is_wide = east_asian_width(character) in "WF"
-        if pieces and character in _NOT_FIRST:
-            pieces[-1] += character
-        elif pieces and not is_wide and character != " " and not _ends_wide(pieces[-1]):
+        joins = character in _NOT_FIRST or not (is_wide or character == " " or (pieces and _ends_wide(pieces[-1])))
+        if pieces and joins:
             pieces[-1] += character
         else:
             pieces.append(character)
