@@ -1,4 +1,4 @@
-# The same targets at home and in CI. Each installs what it needs into .venv, without root.
+# The same targets at home and in CI. Each installs what it needs into .venv, without root; afterwards no network is used.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,43 +6,56 @@ MODEL ?= Qwen/Qwen3.5-35B-A3B
 GPU ?= rtx-4080
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: plan test check docs docs-check bench test-trace clean
+.PHONY: help plan test check docs docs-check bench bench-smoke test-trace clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
 
 plan: $(VENV)/.run ## plan a real model on a real card: make plan MODEL=Qwen/Qwen3.5-27B GPU=rtx-4090
 	@$(BIN)/tonnage plan $(MODEL) --serve --gpu $(GPU)
 
 test: $(VENV)/.test ## run the tests
-	$(BIN)/python -m pytest -q -n auto
+	$(BIN)/python -m pytest -q -n auto -m "not trace"
 
-check: $(VENV)/.test ## style, types and the direction of imports
+check: $(VENV)/.dev ## style, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/basedpyright --level error
 
-docs: $(VENV)/.test ## regenerate every generated block
+docs: $(VENV)/.run ## regenerate every generated block
 	$(BIN)/python docs/generate.py
 
-docs-check: $(VENV)/.test ## fail when a generated block is stale
+docs-check: $(VENV)/.run ## fail when a generated block is stale
 	$(BIN)/python docs/generate.py --check
 
-bench: $(VENV)/.test ## measure speed as ratios
-	$(BIN)/python -m pytest -q bench --benchmark-only
+bench: $(VENV)/.dev ## measure speed, as ratios to this machine's own
+	$(BIN)/python -m pytest -q bench
 
-test-trace: $(VENV)/.test ## count the models again with transformers on the meta device
+bench-smoke: $(VENV)/.dev ## run each benchmark once
+	$(BIN)/python -m pytest -q bench --benchmark-disable
+
+test-trace: $(VENV)/.dev ## count the models again with transformers on the meta device
 	$(BIN)/python -m pip install -q -e '.[test-trace]'
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -m trace
 
-$(VENV)/bin/python:
-	$(PYTHON) -m venv $(VENV)
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "tonnage needs Python 3.11 or newer: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || $(PYTHON) -m virtualenv -q $(VENV) || { rm -rf $(VENV); \
+	  echo "this Python cannot make environments: pip install --user virtualenv, or install python3-venv"; exit 1; }
 
-$(VENV)/.run: pyproject.toml | $(VENV)/bin/python
+$(VENV)/.run: pyproject.toml | $(BIN)/python
 	@$(BIN)/python -m pip install -q -e .
 	@touch $@
 
-$(VENV)/.test: pyproject.toml | $(VENV)/bin/python
+$(VENV)/.test: pyproject.toml | $(BIN)/python
 	@$(BIN)/python -m pip install -q -e '.[test]'
 	@touch $@ $(VENV)/.run
 
-clean:
-	rm -rf $(VENV) dist build .pytest_cache .ruff_cache .hypothesis
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	@$(BIN)/python -m pip install -q -e '.[dev]'
+	@touch $@ $(VENV)/.run $(VENV)/.test
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) .venv-wheel dist build .pytest_cache .ruff_cache .hypothesis .benchmarks .import_linter_cache

@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if os.environ.get("TONNAGE_FROM_WHEEL"):
         import tonnage
 
-        assert ROOT not in Path(tonnage.__file__).parents or ".venv" in tonnage.__file__, "this is not the wheel"
+        assert ROOT / "src" not in Path(tonnage.__file__).parents, "this is the checkout, not the wheel"
 
 
 _KEPT = ("TONNAGE_REQUIRE_TOOLS", "TONNAGE_FROM_WHEEL", "TONNAGE_SHARED")

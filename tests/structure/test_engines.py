@@ -1,0 +1,35 @@
+"""Every folder of engines/ is in ENGINES under its own name, with a data file of its constants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import tonnage
+from tonnage import engines
+
+FOLDER = Path(tonnage.__file__).parent / "engines"
+
+
+def folders(place: Path) -> set[str]:
+    return {path.parent.name for path in place.glob("*/__init__.py")}
+
+
+def difference(place: Path, listed: Iterable[str]) -> set[str]:
+    """Return the names that are only a folder, or only in the list."""
+    return folders(place) ^ {name.replace("-", "_").replace(".", "_") for name in listed}
+
+
+def test_engines_are_listed():
+    listed = [engine.name for engine in getattr(engines, "ENGINES", ())]
+    assert len(listed) == len(set(listed))
+    assert difference(FOLDER, listed) == set()
+
+
+def test_a_planted_engine_is_found(tmp_path):
+    for name in ("vllm", "llama_cpp"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+    assert difference(tmp_path, ["vllm", "llama.cpp"]) == set()
+    assert difference(tmp_path, ["vllm"]) == {"llama_cpp"}
+    assert difference(tmp_path, ["vllm", "llama.cpp", "sglang"]) == {"sglang"}
