@@ -22,7 +22,7 @@ class Device:
     compute_capability: str | None = None
     num_multiprocessors: int | None = None
     l2_bytes: int | None = None
-    nvlink_generation: str | None = None
+    nvlink_generation: str | None = None  # nvlink3, xgmi, roce …: the maker's own fabric; None = there is none
     nvlink_bytes_per_s: float | None = None  # one direction
     pcie_generation: int | None = None
     pcie_lanes: int | None = None
@@ -39,6 +39,17 @@ class Device:
     confidence: str = "A"
     source: str = ""
     warnings: tuple[str, ...] = ()
+    sold_as: str = ""  # the size on the box, as "16 GB"
+    is_memory_reported: bool = True  # False: no driver's figure is known, the marketed size stands in
+    memory_source: str = ""
+    rates_source: str = ""
+    num_mig_slices: int | None = None
+    export_variant_of: str = ""
+
+    @property
+    def has_nvlink(self) -> bool:
+        """Whether an NVLink of any generation joins two of these."""
+        return bool(self.nvlink_generation and self.nvlink_generation.startswith("nvlink"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
