@@ -1,1 +1,1 @@
-"""The answer: ranked plans, the reasons of the rest, and the plan file."""
+"""The answer: a request in, a short ranked list of plans out, each with its reasons; and the plan file."""

@@ -1,0 +1,184 @@
+"""Pins: the fields of a candidate that a person may fix, each with the flag that fixes it and the values it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from tonnage.errors import RequestError, UnknownNameError
+from tonnage.estimate.types import Candidate
+from tonnage.plan.types import Scalar
+from tonnage.workload.optimizers import OPTIMIZERS
+
+_LARGEST_COUNT: Final = 10**9
+_LONGEST_TEXT: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """One field: its path in `Candidate`, its flag if it has one of its own, and what it takes."""
+
+    path: str
+    kind: str  # count, natural, ratio, switch, choice, text
+    flag: str = ""
+    choices: tuple[str, ...] = ()
+    largest: int = _LARGEST_COUNT
+
+
+_RECOMPUTE: Final = ("none", "selective", "full")
+_COMPUTE: Final = ("bf16", "fp16", "fp8", "fp32")
+_TABLE: Final = (
+    Pin(path="layout.tp", kind="count", flag="--tp"),
+    Pin(path="layout.pp", kind="count", flag="--pp"),
+    Pin(path="layout.cp", kind="count", flag="--cp"),
+    Pin(path="layout.ep", kind="count", flag="--ep"),
+    Pin(path="layout.dp", kind="count", flag="--dp"),
+    Pin(path="layout.zero_stage", kind="natural", flag="--zero", largest=3),
+    Pin(path="layout.num_virtual_stages", kind="count"),
+    Pin(path="layout.has_sequence_parallel", kind="switch"),
+    Pin(path="micro_batch_size", kind="count", flag="--micro-batch"),
+    Pin(path="recompute", kind="choice", flag="--recompute", choices=_RECOMPUTE),
+    Pin(path="recompute_every", kind="count"),
+    Pin(path="optimizer", kind="choice", flag="--optimizer", choices=tuple(OPTIMIZERS)),
+    Pin(path="precision.compute", kind="choice", flag="--precision", choices=_COMPUTE),
+    Pin(path="precision.weights", kind="text", flag="--quant"),
+    Pin(path="precision.kv", kind="text", flag="--kv"),
+    Pin(path="precision.gradients", kind="choice", choices=("bf16", "fp16", "fp32")),
+    Pin(path="precision.has_fp32_master", kind="switch"),
+    Pin(path="settings.max_num_seqs", kind="count", flag="--max-num-seqs"),
+    Pin(path="settings.max_batched_tokens", kind="count", flag="--max-batched-tokens"),
+    Pin(path="settings.utilization_ratio", kind="ratio", flag="--utilization"),
+    Pin(path="settings.has_flash_attention", kind="switch"),
+    Pin(path="settings.has_fused_loss", kind="switch"),
+    Pin(path="settings.has_compile", kind="switch"),
+    Pin(path="offload.num_cpu_expert_layers", kind="natural", flag="--cpu-experts"),
+    Pin(path="offload.num_cpu_layers", kind="natural"),
+    Pin(path="offload.optimizer", kind="switch"),
+    Pin(path="offload.parameters", kind="switch"),
+    Pin(path="offload.activations", kind="switch"),
+)
+PINS: Final = {pin.path: pin for pin in _TABLE}
+FLAGS: Final = {pin.flag: pin for pin in _TABLE if pin.flag}
+_EXTRA: Final = "settings.extra."
+_SWITCHES: Final = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}
+
+
+def read_pin(path: str, value: object, where: str = "") -> tuple[str, Scalar]:
+    """Check one pin and return its path and its value in its own type.
+
+    Raises
+    ------
+    RequestError
+        The path is no field of a candidate, or the value is none that it takes.
+
+    Examples
+    --------
+    >>> read_pin("layout.tp", "2"), read_pin("offload.optimizer", "true")
+    (('layout.tp', 2), ('offload.optimizer', True))
+    """
+    where = where or f"--set {path[:60]}"
+    text = str(value).strip()
+    if len(text) > _LONGEST_TEXT or not text.isprintable():
+        raise RequestError("the value is too long or not text", where=where, fix="write a plain value")
+    if path.startswith(_EXTRA) and path.removeprefix(_EXTRA).replace("-", "_").isidentifier():
+        return path, text
+    if path not in PINS:
+        import difflib  # noqa: PLC0415  only a mistake pays for it
+
+        near = tuple(difflib.get_close_matches(path, PINS, n=3, cutoff=0.4))
+        raise UnknownNameError(f"'{path[:60]}' is not a field of a plan", where="--set", suggestions=near)
+    pin = PINS[path]
+    return path, _READERS[pin.kind](pin, text, where)
+
+
+def _read_count(pin: Pin, text: str, where: str) -> int:
+    least = 0 if pin.kind == "natural" else 1
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 10 else -1
+    if not least <= number <= pin.largest:
+        upto = f" to {pin.largest}" if pin.largest < _LARGEST_COUNT else " or more"
+        raise RequestError(f"'{text}' does not do", where=where, fix=f"write a whole number, {least}{upto}")
+    return number
+
+
+def _read_ratio(pin: Pin, text: str, where: str) -> float:
+    del pin
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = -1.0
+    if not 0 < ratio <= 1:
+        raise RequestError(f"'{text}' is not a share", where=where, fix="write a number above 0 and up to 1, like 0.9")
+    return ratio
+
+
+def _read_switch(pin: Pin, text: str, where: str) -> bool:
+    del pin
+    if text.lower() not in _SWITCHES:
+        raise RequestError(f"'{text}' is neither true nor false", where=where, fix="write true or false")
+    return _SWITCHES[text.lower()]
+
+
+def _read_choice(pin: Pin, text: str, where: str) -> str:
+    name = text.lower().replace("-", "_")
+    if name not in pin.choices:
+        raise UnknownNameError(f"'{text}' is not known", where=where, fix=f"one of {', '.join(pin.choices)}")
+    return name
+
+
+def _read_text(pin: Pin, text: str, where: str) -> str:
+    del pin
+    name = text.lower()
+    if not name or not all(c.isalnum() or c in "_-.:" for c in name):
+        raise RequestError(f"'{text}' is not a name", where=where, fix="write a format like bf16, fp8 or q4_k_m")
+    return name
+
+
+_READERS: Final = {
+    "count": _read_count,
+    "natural": _read_count,
+    "ratio": _read_ratio,
+    "switch": _read_switch,
+    "choice": _read_choice,
+    "text": _read_text,
+}
+
+
+def write_pin(path: str, value: Scalar) -> tuple[str, ...]:
+    """Return the arguments that set a pin.
+
+    >>> write_pin("layout.tp", 2), write_pin("offload.optimizer", True)
+    (('--tp', '2'), ('--set', 'offload.optimizer=true'))
+    """
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    pin = PINS.get(path)
+    return (pin.flag, text) if pin and pin.flag else ("--set", f"{path}={text}")
+
+
+def with_pins(candidate: Candidate, pins: Mapping[str, Scalar]) -> Candidate:
+    """Return the candidate with the pinned fields set; the other fields stay."""
+    changed: dict[str, Any] = {}
+    for path, value in pins.items():
+        head, _, rest = path.partition(".")
+        inner = changed.get(head, getattr(candidate, head))
+        if path.startswith(_EXTRA):
+            changed[head] = replace(inner, extra={**inner.extra, path.removeprefix(_EXTRA): str(value)})
+        elif rest:
+            changed[head] = replace(inner, **{rest: value})
+        else:
+            changed[head] = type(inner)(value)
+    return replace(candidate, **changed) if changed else candidate
+
+
+def get(candidate: Candidate, path: str) -> Any:
+    """Return the field of a candidate that a path names."""
+    value: Any = candidate
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def pins_of(candidate: Candidate) -> dict[str, Scalar]:
+    """Return every pinnable field of a candidate: pinning them all asks for this one candidate."""
+    values = {path: get(candidate, path) for path in PINS}
+    return {path: getattr(value, "value", value) for path, value in values.items() if value is not None}

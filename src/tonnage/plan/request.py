@@ -1,0 +1,338 @@
+"""Requests from the words of a command line, and back to the exact command.
+
+Every suggestion that tonnage makes is a request with something changed, written out here; so what it suggests is
+what it would answer.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from tonnage.errors import RequestError
+from tonnage.plan.pins import read_pin, write_pin
+from tonnage.plan.types import Limits, Money, Request, Scalar, Where
+from tonnage.units import parse_bytes, parse_count, parse_seconds, parse_watts
+from tonnage.workload.types import Serving, Training, TrainingKind
+
+REQUIREMENTS: Final = ("ecc", "p2p", "nvlink", "official")
+INTENTS: Final = ("experiment", "train", "serve", "batch")
+_GOALS: Final = {
+    "serve": ("context", "concurrency", "input_tokens", "output_tokens", "ttft", "tpot"),
+    "train": ("seq_len", "global_batch", "tokens", "lora_rank"),
+}
+_DEFAULTS: Final = {
+    "context": 8192, "concurrency": 1, "seq_len": 2048, "global_batch": 8, "lora_rank": 16,
+}  # fmt: skip
+_PRETRAIN_DEFAULTS: Final = {"seq_len": 4096, "global_batch": 256}
+_LARGEST_NUMBER_OF_DEVICES: Final = 1 << 20
+_MONEY: Final = re.compile(r"\s*([0-9][0-9_,]*(?:\.[0-9]+)?)\s*([A-Za-z]{3})\s*(/\s*h)?\s*", re.ASCII)
+
+
+def parse_money(text: str, where: str, *, is_hourly: bool = False) -> Money:
+    """Read an amount with its currency, and `/h` where it is an hourly one.
+
+    >>> parse_money("25000 CNY", "--budget")
+    Money(amount=25000.0, currency='CNY')
+    >>> parse_money("3 USD/h", "--rent", is_hourly=True).amount
+    3.0
+    """
+    match = _MONEY.fullmatch(text) if len(text) <= 40 else None
+    example = '"3 USD/h"' if is_hourly else '"25000 CNY"'
+    if match is None or bool(match[3]) != is_hourly:
+        raise RequestError(f"'{text[:60]}' is not an amount", where=where, fix=f"write it like {example}")
+    amount = float(match[1].replace("_", "").replace(",", ""))
+    if amount <= 0:
+        raise RequestError(f"'{text}' is not more than zero", where=where, fix=f"write it like {example}")
+    return Money(amount=amount, currency=match[2].upper())
+
+
+def parse_gpu(text: str) -> tuple[str, int]:
+    """Split "rtx-4090:2" into a name and a number.
+
+    >>> parse_gpu("rtx-4090:2"), parse_gpu("h100-sxm")
+    (('rtx-4090', 2), ('h100-sxm', 1))
+    """
+    name, colon, number = text.strip().rpartition(":")
+    if not colon:
+        name, number = number, "1"
+    is_number = number.isascii() and number.isdigit() and len(number) <= 7
+    if not name or not is_number or not 0 < int(number) <= _LARGEST_NUMBER_OF_DEVICES:
+        raise RequestError(
+            f"'{text[:60]}' names no hardware", where="--gpu", fix="write NAME or NAME:N, like rtx-4090:2"
+        )
+    return name, int(number)
+
+
+def make_request(
+    model: str,
+    *,
+    goal: str | None = None,
+    finetune: str | None = None,
+    load: Mapping[str, str | int | None] | None = None,
+    gpus: Iterable[str] = (),
+    nodes: int = 1,
+    host: str | None = None,
+    is_here: bool = False,
+    reserve: str | None = None,
+    limits: Mapping[str, Any] | None = None,
+    pins: Mapping[str, object] | None = None,
+    sets: Iterable[str] = (),
+) -> Request:
+    """Build a request from words, checking each.
+
+    Parameters
+    ----------
+    model : str
+        A hub id, path or catalogue name, as `tonnage model` takes it.
+    goal : str, optional
+        "serve" (the default), "pretrain" or "finetune".
+    finetune : str, optional
+        "full", "lora" or "qlora".
+    load : mapping, optional
+        context, concurrency, input_tokens, output_tokens, ttft, tpot (serving); seq_len, global_batch, tokens,
+        lora_rank (training). What is absent gets a default, named in `Request.assumed`.
+    gpus : iterable of str
+        "NAME" or "NAME:N".
+    nodes : int
+        Number of equal machines. [1]
+    host, reserve : str, optional
+        The host's memory in words; what is taken of each device, with its unit.
+    is_here : bool
+        This machine as it is found.
+    limits : mapping, optional
+        budget, rent, spend, deadline, max_power, require, engines, prices, today, intent, as text.
+    pins : mapping, optional
+        Path of `Candidate` to value.
+    sets : iterable of str
+        "path=value".
+
+    Returns
+    -------
+    Request
+        With every value checked.
+
+    Raises
+    ------
+    RequestError
+        A value that is none; one line with the cure.
+    """
+    if not model or len(model) > 4096 or "\0" in model:
+        raise RequestError("no model is named", where="MODEL", fix="write a hub id such as Qwen/Qwen3.5-27B, or a path")
+    if not 1 <= nodes <= _LARGEST_NUMBER_OF_DEVICES:
+        raise RequestError(f"'{nodes}' does not do", where="--nodes", fix="write a whole number, 1 or more")
+    fixed = dict(read_pin(path, value, where=_flag_of(path)) for path, value in (pins or {}).items())
+    fixed |= dict(read_pin(*_split_set(text)) for text in sets)
+    workload, assumed = _make_workload(goal, finetune, {k: v for k, v in (load or {}).items() if v is not None})
+    where = Where(
+        gpus=_merge(parse_gpu(text) for text in gpus),
+        num_nodes=nodes,
+        host=host,
+        is_here=is_here,
+        reserve_bytes=None if reserve is None else parse_bytes(reserve, "--reserve"),
+    )
+    if is_here and (where.gpus or nodes > 1):
+        raise RequestError("--here names this machine", where="--gpu", fix="leave out --gpu and --nodes, or --here")
+    return Request(
+        model=model, workload=workload, where=where, limits=_make_limits(limits or {}), pins=fixed, assumed=assumed
+    )
+
+
+def _merge(gpus: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    counts: dict[str, int] = {}
+    for name, number in gpus:
+        counts[name] = counts.get(name, 0) + number
+    return tuple(counts.items())
+
+
+def _flag_of(path: str) -> str:
+    return write_pin(path, 0)[0]
+
+
+def _split_set(text: str) -> tuple[str, str]:
+    path, equals, value = text.partition("=")
+    if not equals:
+        raise RequestError(f"'{text[:60]}' sets nothing", where="--set", fix="write path=value, like layout.tp=2")
+    return path.strip(), value.strip()
+
+
+def _make_workload(
+    goal: str | None, finetune: str | None, load: Mapping[str, str | int]
+) -> tuple[Serving | Training, tuple[str, ...]]:
+    kind = "serve" if goal in (None, "serve") else "train"
+    wrong = [name for name in load if name not in _GOALS[kind]]
+    if wrong:
+        fix = "add --finetune or --pretrain" if kind == "serve" else "leave it out, or ask for --serve"
+        raise RequestError(f"says nothing for {goal or 'serve'}", where=_load_flag(wrong[0]), fix=fix)
+    defaults = _DEFAULTS | (_PRETRAIN_DEFAULTS if goal == "pretrain" else {})
+    expected = [n for n in _GOALS[kind] if n in defaults and (n != "lora_rank" or finetune in ("lora", "qlora"))]
+    assumed = tuple(_load_flag(n) for n in expected if n not in load)
+    values: dict[str, Any] = {n: defaults[n] for n in expected} | {
+        name: (
+            parse_seconds(str(v), _load_flag(name))
+            if name in ("ttft", "tpot")
+            else parse_count(str(v), _load_flag(name))
+        )
+        for name, v in load.items()
+    }
+    if kind == "serve":
+        return _make_serving(values), (("--serve", *assumed) if goal is None else assumed)
+    training = Training(
+        kind=TrainingKind.PRETRAIN if goal == "pretrain" else TrainingKind(finetune or "lora"),
+        seq_len=values["seq_len"],
+        global_batch_size=values["global_batch"],
+        num_tokens=values.get("tokens"),
+        **({"lora_rank": values["lora_rank"]} if "lora_rank" in values else {}),
+    )
+    return training, assumed
+
+
+def _make_serving(values: Mapping[str, Any]) -> Serving:
+    """Fill a serving load; without lengths, a request is an eighth of the context in and a thirty-second out."""
+    context = values["context"]
+    output = values.get("output_tokens") or max(1, min(256, context // 4))
+    prompt = values.get("input_tokens") or max(1, min(1024, context - output))
+    if prompt + output > context:
+        raise RequestError(
+            f"{prompt} tokens in and {output} out are more than a context of {context}",
+            where="--context",
+            fix=f"write --context {prompt + output} or fewer tokens",
+        )
+    return Serving(
+        context_tokens=context,
+        concurrency=values["concurrency"],
+        input_tokens=prompt,
+        output_tokens=output,
+        ttft_limit_seconds=values.get("ttft"),
+        tpot_limit_seconds=values.get("tpot"),
+    )
+
+
+def _load_flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _make_limits(words: Mapping[str, Any]) -> Limits:
+    require = tuple(
+        part.strip().lower() for text in words.get("require") or () for part in text.split(",") if part.strip()
+    )
+    for name in require:
+        if name not in REQUIREMENTS:
+            raise RequestError(
+                f"'{name[:40]}' is not known", where="--require", fix=f"one of {', '.join(REQUIREMENTS)}"
+            )
+    prices: dict[str, Money] = {}
+    for text in words.get("prices") or ():
+        name, equals, amount = text.partition("=")
+        if not equals or not name.strip():
+            raise RequestError(f"'{text[:60]}' is no price", where="--price", fix='write it like rtx-4090="1800 USD"')
+        prices[name.strip()] = parse_money(amount, "--price")
+    money = {n: words[n] for n in ("budget", "rent", "spend") if words.get(n) is not None}
+    return Limits(
+        **{n: parse_money(text, f"--{n}", is_hourly=n == "rent") for n, text in money.items()},
+        deadline_seconds=None if words.get("deadline") is None else parse_seconds(words["deadline"], "--deadline"),
+        max_power_watts=None if words.get("max_power") is None else parse_watts(words["max_power"], "--max-power"),
+        require=require,
+        engines=tuple(part.strip() for text in words.get("engines") or () for part in text.split(",") if part.strip()),
+        prices=prices,
+        today=words.get("today"),
+        intent=words.get("intent"),
+    )
+
+
+def arguments(request: Request) -> tuple[str, ...]:
+    """Return the arguments of the command that asks for a request; what is left to its default is left out."""
+    return (
+        "plan",
+        request.model,
+        *_goal_arguments(request),
+        *_where_arguments(request.where),
+        *_limit_arguments(request.limits),
+        *_pin_arguments(request.pins),
+    )
+
+
+def command(request: Request) -> str:
+    """Return the command that asks for a request, quoted for a shell."""
+    return " ".join(shlex.quote(word) for word in ("tonnage", *arguments(request)))
+
+
+def _goal_arguments(request: Request) -> Sequence[str]:
+    load, said = request.workload, request.assumed
+    if isinstance(load, Serving):
+        words = ["--serve"]
+        plain = _make_serving({"context": load.context_tokens, "concurrency": 1})
+        values = (
+            ("--context", load.context_tokens if "--context" not in said else None),
+            ("--concurrency", load.concurrency if "--concurrency" not in said else None),
+            ("--input-tokens", load.input_tokens if load.input_tokens != plain.input_tokens else None),
+            ("--output-tokens", load.output_tokens if load.output_tokens != plain.output_tokens else None),
+            ("--ttft", _write_seconds(load.ttft_limit_seconds)),
+            ("--tpot", _write_seconds(load.tpot_limit_seconds)),
+        )
+    else:
+        words = ["--pretrain"] if load.kind is TrainingKind.PRETRAIN else ["--finetune", load.kind.value]
+        has_rank = load.kind in (TrainingKind.LORA, TrainingKind.QLORA)
+        values = (
+            ("--seq-len", load.seq_len if "--seq-len" not in said else None),
+            ("--global-batch", load.global_batch_size if "--global-batch" not in said else None),
+            ("--tokens", load.num_tokens),
+            ("--lora-rank", load.lora_rank if has_rank and "--lora-rank" not in said else None),
+        )
+    return [*words, *_pairs(values)]
+
+
+def _pairs(values: Iterable[tuple[str, object]]) -> list[str]:
+    return [word for flag, value in values if value is not None for word in (flag, str(value))]
+
+
+def _write_seconds(seconds: float | None) -> str | None:
+    return None if seconds is None else f"{seconds:g}s"
+
+
+def _write_money(money: Money | None, suffix: str = "") -> str | None:
+    return None if money is None else f"{money.amount:.15g} {money.currency}{suffix}"
+
+
+def _where_arguments(where: Where) -> Sequence[str]:
+    gpus = [word for name, number in where.gpus for word in ("--gpu", name if number == 1 else f"{name}:{number}")]
+    values = (
+        ("--nodes", where.num_nodes if where.num_nodes > 1 else None),
+        ("--host", where.host),
+        ("--reserve", None if where.reserve_bytes is None else write_reserve(where.reserve_bytes)),
+    )
+    return [*gpus, *(["--here"] if where.is_here else []), *_pairs(values)]
+
+
+def _limit_arguments(limits: Limits) -> Sequence[str]:
+    values = (
+        ("--budget", _write_money(limits.budget)),
+        ("--rent", _write_money(limits.rent, "/h")),
+        ("--spend", _write_money(limits.spend)),
+        ("--deadline", _write_seconds(limits.deadline_seconds)),
+        ("--max-power", None if limits.max_power_watts is None else f"{limits.max_power_watts:.15g}W"),
+        ("--require", ",".join(limits.require) or None),
+        ("--engine", ",".join(limits.engines) or None),
+        *(("--price", f"{name}={_write_money(money)}") for name, money in limits.prices.items()),
+        ("--today", limits.today),
+        ("--intent", limits.intent),
+    )
+    return _pairs(values)
+
+
+def _pin_arguments(pins: Mapping[str, Scalar]) -> Sequence[str]:
+    return [word for path, value in pins.items() for word in write_pin(path, value)]
+
+
+def write_reserve(num_bytes: int) -> str:
+    """Write a size exactly, in the largest unit that loses nothing.
+
+    >>> write_reserve(1 << 30), write_reserve(1500)
+    ('1GiB', '1500B')
+    """
+    for scale, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if num_bytes % scale == 0:
+            return f"{num_bytes // scale}{name}"
+    return f"{num_bytes}B"

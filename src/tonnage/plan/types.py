@@ -1,0 +1,114 @@
+"""The nouns `Request`, `Plan`, `Rejection`, `Change` and `Answer`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tonnage.estimate.types import Estimate
+from tonnage.workload.types import Workload
+
+Scalar = str | int | float | bool
+Intent = Literal["experiment", "train", "serve", "batch"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Money:
+    """An amount in its own currency."""
+
+    amount: float
+    currency: str = "USD"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What an answer must not exceed, and which engines and features it may or must use."""
+
+    budget: Money | None = None  # to buy, the whole machine
+    rent: Money | None = None  # an hour
+    spend: Money | None = None  # the job
+    deadline_seconds: float | None = None
+    max_power_watts: float | None = None
+    require: tuple[str, ...] = ()
+    engines: tuple[str, ...] = ()
+    prices: Mapping[str, Money] = field(default_factory=dict[str, Money])  # by device, to buy
+    today: str | None = None
+    intent: Intent | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """The hardware asked for, as it was named; nothing named = search the catalogue."""
+
+    gpus: tuple[tuple[str, int], ...] = ()  # name and number in each node
+    num_nodes: int = 1
+    host: str | None = None
+    is_here: bool = False
+    reserve_bytes: int | None = None  # of each device: desktop and other programs
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the catalogue is to be searched."""
+        return not self.gpus and not self.is_here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What was asked: the model by name, the goal, the hardware, limits, and fields fixed by the person.
+
+    `pins` maps a path of `Candidate` ("layout.tp", "precision.kv") to a value; `assumed` names the flags that were
+    left to their defaults, so that the answer can print them first.
+    """
+
+    model: str
+    workload: Workload
+    where: Where = field(default_factory=Where)
+    limits: Limits = field(default_factory=Limits)
+    pins: Mapping[str, Scalar] = field(default_factory=dict[str, Scalar])
+    assumed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One change to what was asked that makes it fit, estimated anew."""
+
+    what: str
+    command: str
+    estimate: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """A way that was looked at and does not do, with what is missing and the nearest way that does."""
+
+    what: str
+    reason: str
+    short_by_bytes: int | None = None  # None: memory is not the reason
+    command: str | None = None  # None: nothing near does
+    estimate: Estimate | None = None
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A way that does, with its place among the others and why it stands there."""
+
+    rank: int
+    request: Request
+    estimate: Estimate
+    kind: str = ""  # in which way it differs from the other plans: "all on the GPU", "experts in host memory"
+    reasons: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """All that was found: plans by rank, the ways that lost, and how many candidates were estimated."""
+
+    request: Request
+    plans: tuple[Plan, ...]
+    rejections: tuple[Rejection, ...]
+    num_candidates: int
+    assumptions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
