@@ -5,6 +5,7 @@ Counts, cache sizes, operations and bytes are all computed from these values; no
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -30,6 +31,8 @@ class Attention:
     stores_cache: bool = True  # False: reads the cache of an earlier layer, has no key and value projection
     key_is_value: bool = False  # True: no value projection
     source_width: int | None = None  # cross-attention: width of the sequence that keys and values are made of
+    source_tokens: int | None = None  # cross-attention: length of that sequence, where the model fixes it
+    input_size: int | None = None  # width of what the queries are made of, where it is not the hidden size
     extra_parameters: int = 0  # derived per family in model/hf.py, with its reason there
 
 
@@ -127,6 +130,7 @@ class Mlp:
     intermediate_size: int
     is_gated: bool = True
     has_bias: bool = False
+    input_size: int | None = None  # width of its input, where it is not the hidden size
     extra_parameters: int = 0
 
 
@@ -139,6 +143,8 @@ class Moe:
     expert_size: int
     is_gated: bool = True
     has_expert_bias: bool = False
+    expert_input_size: int | None = None  # width the experts work in, where it is not the hidden size
+    num_identity_experts: int = 0  # experts without weights, which pass a token through
     router_parameters: int | None = None  # None: hidden_size x num_experts
     shared: Mlp | None = None
     shared_gate_parameters: int = 0
@@ -156,6 +162,7 @@ class Layer:
     feed_forwards: tuple[FeedForward, ...] = ()
     norm_parameters: int = 0
     other_parameters: int = 0
+    is_repeat: bool = False  # runs with the weights of an earlier layer; only `other_parameters` are its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +228,10 @@ class Model:
 
 def count_equal(layers: Iterable[Layer]) -> tuple[tuple[Layer, int], ...]:
     """Return each distinct layer with how often it occurs, in order of first occurrence."""
+    kept = tuple(layers)
+    by_identity = Counter(map(id, kept))  # most models repeat a few objects, and comparing those is costly
+    found = {id(layer): layer for layer in kept}
     counts: dict[Layer, int] = {}
-    for layer in layers:
-        counts[layer] = counts.get(layer, 0) + 1
+    for identity, times in by_identity.items():
+        counts[found[identity]] = counts.get(found[identity], 0) + times
     return tuple(counts.items())

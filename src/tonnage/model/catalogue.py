@@ -1,0 +1,83 @@
+"""Models known by name without a file: `data/models/models.jsonl`, one line of facts a model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+
+from tonnage import datafiles
+from tonnage.errors import UnknownNameError
+from tonnage.model.hf import model_from_config
+from tonnage.model.types import Model
+
+_NUM_SUGGESTIONS = 3
+
+
+@cache
+def _lines() -> dict[str, str]:
+    """Return the catalogue's lines by full name, unparsed: one model needs only one of them."""
+    text = datafiles.text("models/models.jsonl")
+    return {line.split('"', 4)[3]: line for line in text.splitlines() if line}
+
+
+@cache
+def _spellings() -> dict[str, str]:
+    """Return full names by what people may write: the hub id, or the part after the slash, in any case."""
+    short = {name.rpartition("/")[2].casefold(): name for name in reversed(_lines())}
+    return short | {name.casefold(): name for name in _lines()}
+
+
+def names() -> tuple[str, ...]:
+    """Return the full names of the models in the catalogue, in its order."""
+    return tuple(_lines())
+
+
+def has(name: str) -> bool:
+    """Whether the catalogue has a model of this name."""
+    return name.strip().casefold() in _spellings()
+
+
+def find(name: str) -> Model:
+    """Return a model of the catalogue.
+
+    Parameters
+    ----------
+    name : str
+        Its hub id, or the part after the slash, in any case.
+
+    Returns
+    -------
+    Model
+        With status `catalogue`, or `reconstructed` where the configuration was put together from published figures.
+
+    Raises
+    ------
+    UnknownNameError
+        The catalogue has no such model; with the nearest names.
+
+    Examples
+    --------
+    >>> find("qwen3.5-27b").name
+    'Qwen/Qwen3.5-27B'
+    """
+    full = _spellings().get(name.strip().casefold())
+    if full is None:
+        raise UnknownNameError(
+            f"no model is called '{name[:80]}'",
+            where="model",
+            fix="give a config.json, a .gguf, a .safetensors or a hub id",
+            suggestions=nearest(name),
+        )
+    facts = json.loads(_lines()[full])
+    model = model_from_config(facts["config"], name=full, source=facts["source"])
+    return replace(model, status="reconstructed" if facts["status"] == "reconstructed" else "catalogue")
+
+
+def nearest(name: str) -> tuple[str, ...]:
+    """Return the names most like one that is not there, the likeliest first."""
+    import difflib  # noqa: PLC0415 - only a wrong name needs it
+
+    wanted = name.strip().casefold()[:80]
+    close = difflib.get_close_matches(wanted, _spellings(), n=2 * _NUM_SUGGESTIONS, cutoff=0.6)
+    return tuple(dict.fromkeys(_spellings()[spelling] for spelling in close))[:_NUM_SUGGESTIONS]

@@ -1,0 +1,93 @@
+"""A config.json, read exactly into a `Model`: which family it is, and what the family makes of its fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from tonnage.errors import BadFileError, RequestError
+from tonnage.model.hf.decoder import all_windowed, decoder, windowed_above
+from tonnage.model.hf.families import family
+from tonnage.model.hf.fields import Fields
+from tonnage.model.hf.hybrid import qwen_hybrid
+from tonnage.model.hf.moe import qwen_moe
+from tonnage.model.hf.multimodal import with_tower
+from tonnage.model.hf.quantization import quantization_from_config
+from tonnage.model.hf.vision import encoder_from_config
+from tonnage.model.types import Model
+
+__all__ = ["BUILDERS", "model_from_config"]
+
+Builder = Callable[[Fields], Model]
+
+BUILDERS: Final[dict[str, Builder]] = {
+    "llama": partial(decoder, qkv_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias"),
+    "mistral": partial(decoder, kinds=all_windowed),
+    "qwen2": partial(decoder, qkv_bias=True, kinds=windowed_above),
+    "qwen3": partial(
+        decoder, qkv_bias="attention_bias", output_bias="attention_bias", qk_norm="head", kinds=windowed_above
+    ),
+    "qwen3_moe": partial(qwen_moe, qkv_bias="attention_bias", output_bias="attention_bias", qk_norm="head"),
+    "qwen3_5": partial(with_tower, build_text=partial(qwen_hybrid, is_sparse=False)),
+    "qwen3_5_text": partial(qwen_hybrid, is_sparse=False),
+    "qwen3_5_moe": partial(with_tower, build_text=partial(qwen_hybrid, is_sparse=True)),
+    "qwen3_5_moe_text": partial(qwen_hybrid, is_sparse=True),
+}
+
+
+def model_from_config(config: Mapping[str, Any], name: str = "", source: str = "") -> Model:
+    """Return the model that a config.json describes.
+
+    Parameters
+    ----------
+    config : mapping
+        The parsed config.json.
+    name : str
+        What the model is called; the config's own `_name_or_path` where empty.
+    source : str
+        Where the config came from, for messages and provenance.
+
+    Returns
+    -------
+    Model
+        Its layers with exact sizes.
+
+    Raises
+    ------
+    BadFileError
+        It is not the configuration of a model.
+    RequestError
+        A field has the wrong type or is missing, or the family is unknown: a guess would look like a fact.
+    """
+    where = source or name or "config.json"
+    model_type = config.get("model_type") if isinstance(config, Mapping) else None  # pyright: ignore[reportUnnecessaryIsInstance] - it is parsed JSON, anything
+    if not isinstance(model_type, str) or not model_type:
+        raise BadFileError(
+            "no 'model_type': not a model's config.json", where=where, fix="give the config.json beside the weights"
+        )
+    builder = BUILDERS.get(model_type)
+    if builder is None:
+        raise unknown_family(model_type, where)
+    f = Fields(config, family(model_type), where=where)
+    model = builder(f)
+    called = config.get("_name_or_path")
+    return replace(
+        model,
+        name=name or (called if isinstance(called, str) else "") or model_type,
+        family=model_type,
+        source=source,
+        quantization=quantization_from_config(f),
+        encoder=model.encoder or encoder_from_config(f),
+    )
+
+
+def unknown_family(model_type: str, where: str) -> RequestError:
+    """Return the error for a family without a formula, to be raised."""
+    return RequestError(
+        f"the family '{model_type[:60]}' is unknown",
+        where=where,
+        fix="give a .safetensors index or .gguf of the model, whose header is counted instead, "
+        "or add the family (CONTRIBUTING: add a model family)",
+    )

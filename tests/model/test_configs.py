@@ -1,0 +1,46 @@
+"""Every configuration of the test set is counted exactly, or refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tonnage.errors import RequestError
+from tonnage.estimate.kv_cache import cache
+from tonnage.estimate.parameters import count
+from tonnage.model.hf import BUILDERS, model_from_config
+
+ROWS = [json.loads(line) for line in Path(__file__).with_name("configs.jsonl").read_text("utf-8").splitlines()]
+COUNTED = [row for row in ROWS if "total_params" in row and row["config"]["model_type"] in BUILDERS]
+CACHED = [row for row in ROWS if "bytes_at" in row and row["config"]["model_type"] in BUILDERS]
+
+
+def name_of(row):
+    return f"{row['config']['model_type']}-{row.get('total_params')}"
+
+
+@pytest.mark.parametrize("row", COUNTED, ids=name_of)
+def test_text_parameters_are_exact(row):
+    found = count(model_from_config(row["config"]))
+    assert found.text == row["text_params"]
+    assert found.total == sum(found.by_component.values())
+    expected = {name: number for name, number in row["by_component"].items() if name != "vision_audio"}
+    assert {name: number for name, number in found.by_component.items() if name != "vision_audio"} == expected
+    assert found.by_component.get("experts", 0) == row["expert_params"]
+    if "active_text_params" in row:
+        assert found.active == row["active_text_params"]
+        assert found.active_without_embedding == row["active_excl_embed"]
+
+
+@pytest.mark.parametrize("row", CACHED, ids=name_of)
+def test_cache_is_exact(row):
+    found = cache(model_from_config(row["config"]))
+    assert found.bytes_per_token == row["bytes_per_token_growing"]
+    assert {str(window): size for window, size in found.window_bytes_per_token.items()} == row["window_bytes_per_token"]
+    assert found.state_bytes_per_sequence == row["fixed_state_bytes"]
+    assert {length: found.bytes_at(int(length)) for length in row["bytes_at"]} == row["bytes_at"]
+
+
+def test_an_unknown_family_is_refused_with_a_way_out():
+    with pytest.raises(RequestError, match=r"family 'nosuch' is unknown.*safetensors"):
+        model_from_config({"model_type": "nosuch", "hidden_size": 64})
