@@ -98,4 +98,4 @@ def test_a_damaged_plan_is_refused_or_read(place, damage):
     try:
         read_plan(text[:place] + damage + text[place + 1 :])
     except BadFileError as error:
-        assert "\n" not in str(error)  # noqa: PT017
+        assert "\n" not in str(error)

@@ -1,0 +1,188 @@
+"""Which weight matrices a model has: name, component and shape of each, layer by layer.
+
+What formats quantise, what adapters attach to and what is sharded are matrices; biases, norms and other vectors are
+what remains of a component's count. Names are transformers' names inside a layer; `gguf` is llama.cpp's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tonnage.model.types import (
+    Attention,
+    GatedDeltaNet,
+    LatentAttention,
+    Layer,
+    LightningAttention,
+    Mamba1,
+    Mamba2,
+    Mixer,
+    Mlp,
+    Model,
+    Moe,
+    ShortConvolution,
+)
+
+ATTENTION = "attention"
+LINEAR_ATTENTION = "linear_attn_ssm"
+MLP = "mlp"
+EXPERTS = "experts"
+ROUTER = "router"
+SHARED_EXPERTS = "shared_experts"
+SHARED_EXPERT_GATE = "shared_expert_gate"
+EMBEDDING = "embedding"
+LM_HEAD = "lm_head"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """`num` equal weight matrices of one layer: `rows` outputs, each made of `columns` inputs."""
+
+    name: str
+    component: str
+    rows: int
+    columns: int
+    gguf: str
+    num: int = 1
+    is_linear: bool = True  # False: a convolution or state table, which no format quantises
+
+    @property
+    def num_parameters(self) -> int:
+        """Weights in all of them."""
+        return self.num * self.rows * self.columns
+
+
+def _attention(part: Attention, hidden_size: int, has_fused_qkv: bool) -> Iterator[Matrix]:
+    head, value_head = part.head_dim, part.value_head_dim or part.head_dim
+    source = part.source_width or hidden_size
+    q_rows = part.num_heads * head * (2 if part.has_output_gate else 1)
+    k_rows, v_rows = part.num_kv_heads * head, 0 if part.key_is_value else part.num_kv_heads * value_head
+    if has_fused_qkv and part.stores_cache:
+        yield _of("self_attn.qkv_proj", ATTENTION, q_rows + k_rows + v_rows, hidden_size, "attn_qkv")
+    else:
+        yield _of("self_attn.q_proj", ATTENTION, q_rows, hidden_size, "attn_q")
+        if part.stores_cache:
+            yield _of("self_attn.k_proj", ATTENTION, k_rows, source, "attn_k")
+            if v_rows:
+                yield _of("self_attn.v_proj", ATTENTION, v_rows, source, "attn_v")
+    yield _of("self_attn.o_proj", ATTENTION, hidden_size, part.num_heads * value_head, "attn_output")
+
+
+def _latent_attention(part: LatentAttention, hidden_size: int) -> Iterator[Matrix]:
+    heads, rank = part.num_heads, part.kv_lora_rank
+    q_rows = heads * (part.qk_nope_head_dim + part.qk_rope_head_dim)
+    if part.q_lora_rank:
+        yield _of("self_attn.q_a_proj", ATTENTION, part.q_lora_rank, hidden_size, "attn_q_a")
+        yield _of("self_attn.q_b_proj", ATTENTION, q_rows, part.q_lora_rank, "attn_q_b")
+    else:
+        yield _of("self_attn.q_proj", ATTENTION, q_rows, hidden_size, "attn_q")
+    yield _of("self_attn.kv_a_proj_with_mqa", ATTENTION, rank + part.qk_rope_head_dim, hidden_size, "attn_kv_a_mqa")
+    yield _of("self_attn.kv_b_proj", ATTENTION, heads * (part.qk_nope_head_dim + part.v_head_dim), rank, "attn_kv_b")
+    yield _of("self_attn.o_proj", ATTENTION, hidden_size, heads * part.v_head_dim, "attn_output")
+    if part.indexer:
+        heads, head = part.indexer.num_heads, part.indexer.head_dim
+        source = part.q_lora_rank or hidden_size
+        yield _of("self_attn.indexer.wq_b", ATTENTION, heads * head, source, "indexer.attn_q_b")
+        yield _of("self_attn.indexer.wk", ATTENTION, head, hidden_size, "indexer.attn_k")
+        yield _of("self_attn.indexer.weights_proj", ATTENTION, heads, hidden_size, "indexer.proj")
+
+
+def _recurrent(part: Mixer, hidden_size: int) -> Iterator[Matrix]:
+    if isinstance(part, GatedDeltaNet):
+        keys, values = part.num_key_heads * part.key_head_dim, part.num_value_heads * part.value_head_dim
+        yield _of("linear_attn.in_proj_qkv", LINEAR_ATTENTION, 2 * keys + values, hidden_size, "attn_qkv")
+        if part.variant == "gdn":
+            yield _of("linear_attn.in_proj_z", LINEAR_ATTENTION, values, hidden_size, "attn_gate")
+            yield _of("linear_attn.in_proj_b", LINEAR_ATTENTION, part.num_value_heads, hidden_size, "ssm_beta")
+            yield _of("linear_attn.in_proj_a", LINEAR_ATTENTION, part.num_value_heads, hidden_size, "ssm_alpha")
+        yield _table("linear_attn.conv1d", 2 * keys + values, part.conv_kernel, "ssm_conv1d")
+        yield _of("linear_attn.out_proj", LINEAR_ATTENTION, hidden_size, values, "ssm_out")
+    elif isinstance(part, Mamba1):
+        inner = part.inner_size
+        yield _of("mixer.in_proj", LINEAR_ATTENTION, 2 * inner, hidden_size, "ssm_in")
+        yield _table("mixer.conv1d", inner, part.conv_kernel, "ssm_conv1d")
+        yield _of("mixer.x_proj", LINEAR_ATTENTION, part.dt_rank + 2 * part.state_size, inner, "ssm_x")
+        yield _of("mixer.dt_proj", LINEAR_ATTENTION, inner, part.dt_rank, "ssm_dt")
+        yield _table("mixer.A_log", inner, part.state_size, "ssm_a")
+        yield _of("mixer.out_proj", LINEAR_ATTENTION, hidden_size, inner, "ssm_out")
+    elif isinstance(part, Mamba2):
+        inner = part.num_heads * part.head_dim
+        channels = inner + 2 * part.num_groups * part.state_size
+        yield _of("mixer.in_proj", LINEAR_ATTENTION, inner + channels + part.num_heads, hidden_size, "ssm_in")
+        yield _table("mixer.conv1d", channels, part.conv_kernel, "ssm_conv1d")
+        yield _of("mixer.out_proj", LINEAR_ATTENTION, hidden_size, inner, "ssm_out")
+    elif isinstance(part, ShortConvolution):
+        yield _of("conv.in_proj", LINEAR_ATTENTION, 3 * part.channels, hidden_size, "shortconv.in_proj")
+        yield _table("conv.conv", part.channels, part.conv_kernel, "shortconv.conv")
+        yield _of("conv.out_proj", LINEAR_ATTENTION, hidden_size, part.channels, "shortconv.out_proj")
+    elif isinstance(part, LightningAttention):
+        width = part.num_heads * part.head_dim
+        yield _of("self_attn.qkv_proj", LINEAR_ATTENTION, 3 * width, hidden_size, "attn_qkv")
+        yield _of("self_attn.output_gate", LINEAR_ATTENTION, width, hidden_size, "attn_gate")
+        yield _of("self_attn.out_proj", LINEAR_ATTENTION, hidden_size, width, "attn_output")
+
+
+def _mlp(part: Mlp, hidden_size: int, prefix: str, component: str, suffix: str) -> Iterator[Matrix]:
+    width = part.intermediate_size
+    if part.is_gated:
+        yield _of(f"{prefix}.gate_proj", component, width, hidden_size, f"ffn_gate{suffix}")
+    yield _of(f"{prefix}.up_proj", component, width, hidden_size, f"ffn_up{suffix}")
+    yield _of(f"{prefix}.down_proj", component, hidden_size, width, f"ffn_down{suffix}")
+
+
+def _moe(part: Moe, hidden_size: int) -> Iterator[Matrix]:
+    yield Matrix(
+        name="mlp.gate", component=ROUTER, rows=part.num_experts, columns=hidden_size, gguf="ffn_gate_inp",
+        is_linear=False,
+    )  # fmt: skip
+    width, num = part.expert_size, part.num_experts
+    if part.is_gated:
+        yield _of("mlp.experts.gate_proj", EXPERTS, width, hidden_size, "ffn_gate_exps", num=num)
+    yield _of("mlp.experts.up_proj", EXPERTS, width, hidden_size, "ffn_up_exps", num=num)
+    yield _of("mlp.experts.down_proj", EXPERTS, hidden_size, width, "ffn_down_exps", num=num)
+    if part.shared:
+        yield from _mlp(part.shared, hidden_size, "mlp.shared_experts", SHARED_EXPERTS, "_shexp")
+
+
+def _of(name: str, component: str, rows: int, columns: int, gguf: str, *, num: int = 1) -> Matrix:
+    return Matrix(name=name, component=component, rows=rows, columns=columns, gguf=gguf, num=num)
+
+
+def _table(name: str, rows: int, columns: int, gguf: str) -> Matrix:
+    return Matrix(name=name, component=LINEAR_ATTENTION, rows=rows, columns=columns, gguf=gguf, is_linear=False)
+
+
+@lru_cache(maxsize=1024)
+def layer_matrices(layer: Layer, hidden_size: int, has_fused_qkv: bool = False) -> tuple[Matrix, ...]:
+    """Return the weight matrices of one layer.
+
+    >>> from tonnage.model.types import Attention, Layer, Mlp
+    >>> layer = Layer(mixers=(Attention(num_heads=4, num_kv_heads=2, head_dim=8),),
+    ...               feed_forwards=(Mlp(intermediate_size=96),))
+    >>> [(m.name, m.rows, m.columns) for m in layer_matrices(layer, 32)][1:5]
+    [('self_attn.k_proj', 16, 32), ('self_attn.v_proj', 16, 32), ('self_attn.o_proj', 32, 32), ('mlp.gate_proj', 96, 32)]
+    """
+    found: list[Matrix] = []
+    for mixer in layer.mixers:
+        if isinstance(mixer, Attention):
+            found += _attention(mixer, hidden_size, has_fused_qkv)
+        elif isinstance(mixer, LatentAttention):
+            found += _latent_attention(mixer, hidden_size)
+        else:
+            found += _recurrent(mixer, hidden_size)
+    for part in layer.feed_forwards:
+        found += _moe(part, hidden_size) if isinstance(part, Moe) else _mlp(part, hidden_size, "mlp", MLP, "")
+    return tuple(matrix for matrix in found if matrix.num_parameters)
+
+
+def outer_matrices(model: Model) -> tuple[Matrix, ...]:
+    """Return the matrices outside the layers: the token embedding, and the head where it is not the same weights."""
+    shape = model.vocab_size, model.hidden_size
+    found: list[Matrix] = []
+    if model.other_parameters.get(EMBEDDING, 0) >= shape[0] * shape[1]:
+        found.append(_of("embed_tokens", EMBEDDING, *shape, "token_embd"))
+    if not model.is_tied and model.other_parameters.get(LM_HEAD, 0) >= shape[0] * shape[1]:
+        found.append(_of("lm_head", LM_HEAD, *shape, "output"))
+    return tuple(found)
