@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tonnage.estimate.branch import where
-from tonnage.units import Bytes, Count, Ratio
+from tonnage.units import Bytes, Count
 
 
 def kept_layer_bytes(
@@ -202,28 +202,3 @@ def logits_bytes(num_tokens: Count, vocab_size: Count, bytes_per_logit: Bytes, t
     6.8
     """
     return num_tokens * vocab_size * bytes_per_logit / tp
-
-
-def blended(first: Bytes, second: Bytes, ratio: Ratio) -> Bytes:
-    """Weight two ways of doing the same thing.
-
-    Parameters
-    ----------
-    first : numeric
-        Memory of the first way. [B]
-    second : numeric
-        Memory of the second way. [B]
-    ratio : numeric
-        Share of the second. [0-1]
-
-    Returns
-    -------
-    numeric
-        Memory between the two. [B]
-
-    Examples
-    --------
-    >>> blended(2.0, 4.0, 0.5)
-    3.0
-    """
-    return first * (1 - ratio) + second * ratio

@@ -154,6 +154,10 @@ def exposed_seconds(communication: Seconds, cover: Seconds, overlap_ratio: Ratio
     numeric
         Time added. [s]
 
+    References
+    ----------
+    .. [1] Derived: what may be hidden is hidden while there is computation to hide it.
+
     Examples
     --------
     >>> float(exposed_seconds(2.0, 1.0, 0.75))

@@ -47,6 +47,10 @@ def transfer_seconds(total: Bytes, bandwidth: BytesPerS) -> Seconds:
     numeric
         Time. [s]
 
+    References
+    ----------
+    .. [1] Derived: volume over rate.
+
     Examples
     --------
     >>> transfer_seconds(2.5e10, 2.5e10)

@@ -92,6 +92,10 @@ def stage_layers(num_layers: Count, pp: Count, first: Count, last: Count) -> tup
     tuple of numeric
         Layers on the first, a middle and the last rank; an uneven rest makes the fullest rank's share. [1]
 
+    References
+    ----------
+    .. [1] `num_layers_in_first_pipeline_stage` and its sibling in megatron/training/arguments.py.
+
     Examples
     --------
     >>> tuple(float(n) for n in stage_layers(61, 16, 3, 2))

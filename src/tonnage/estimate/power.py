@@ -52,6 +52,10 @@ def energy_joules(draw: Watts, num_devices: Count, duration: Seconds) -> Joules:
     numeric
         Energy. [J]
 
+    References
+    ----------
+    .. [1] Derived: power times time.
+
     Examples
     --------
     >>> energy_joules(700, 8, 3600)

@@ -86,6 +86,10 @@ def matmul_bytes(num_rows: Count, num_inputs: Count, num_outputs: Count, bytes_p
     numeric
         Traffic. [B]
 
+    References
+    ----------
+    .. [1] S. Williams et al., "Roofline", CACM 2009: compulsory traffic.
+
     Examples
     --------
     >>> matmul_bytes(1024, 4096, 4096, 2)

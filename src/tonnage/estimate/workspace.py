@@ -117,6 +117,10 @@ def usable_bytes(capacity: Bytes, context: Bytes) -> Bytes:
     numeric
         Memory for tensors. [B]
 
+    References
+    ----------
+    .. [1] Derived: what is left.
+
     Examples
     --------
     >>> float(usable_bytes(24e9, 5e8))

@@ -126,16 +126,16 @@ def training_columns(
 
 
 def _columns(case: TrainingCase, x: dict[str, Any], c: Constants, quantity: str, rank: str) -> TrainingColumns:
-    memory = memory_of(case, x, c, quantity, rank)
+    held = memory_of(case, x, c, quantity, rank)
     timing = step_timing(case, c, x)
     devices = x["dp"] * x["tp"] * x["pp"] * x["cp"]
     tokens = x["dp"] * x["micro_batch_size"] * x["num_micro_batches"] * x["seq_len"]
     peak = peak_rate(case, case.compute) * devices
     return TrainingColumns(
-        pools=memory.pools,
-        host_pools=memory.host_pools,
-        device_bytes=memory.total,
-        host_bytes=memory.host_total,
+        pools=held.pools,
+        host_pools=held.host_pools,
+        device_bytes=held.total,
+        host_bytes=held.host_total,
         time_parts=timing.parts,
         step_seconds=timing.total,
         tokens_per_s_per_gpu=tokens / timing.total / devices,

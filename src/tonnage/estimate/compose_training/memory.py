@@ -20,7 +20,7 @@ FORMULAS: Final = {
     "gradients": "optimizer.sharded_bytes",
     "master_weights": "optimizer.sharded_bytes",
     "optimizer_states": "optimizer.sharded_bytes",
-    "cast_weights": "activations.blended",
+    "cast_weights": "compose_training.memory",
     "activations": "activations.kept_layer_bytes",
     "attention_scores": "activations.attention_score_bytes",
     "layer_workspace": "activations.kept_layer_bytes",
@@ -98,9 +98,9 @@ def _states(case: TrainingCase, x: dict[str, Any], dense: Any, expert: Any, trai
     zero = x["zero_stage"]
     spec = OPTIMIZERS[case.optimizer]
 
-    def shared(pair: tuple[Any, Any], size: Any, stage: int) -> Any:
-        return optimizer.sharded_bytes(pair[0], size, zero, stage, over_dense) + optimizer.sharded_bytes(
-            pair[1], size, zero, stage, over_expert
+    def shared(pair: tuple[Any, Any], each: Any, stage: int) -> Any:
+        return optimizer.sharded_bytes(pair[0], each, zero, stage, over_dense) + optimizer.sharded_bytes(
+            pair[1], each, zero, stage, over_expert
         )
 
     gradient = BYTES_PER_ELEMENT[case.precision.gradients]
@@ -307,6 +307,6 @@ _QUANTIZED_BYTES: Final = {
 def _scores(case: TrainingCase, c: Constants, sums: LayerSums, x: dict[str, Any]) -> Any:
     if case.has_flash_attention or not sums.scores:
         return 0.0 * x["tp"]
-    size = 5.0 if case.software.kernels == "fused" else c["score_bytes.unfused"]
+    kept = 5.0 if case.software.kernels == "fused" else c["score_bytes.unfused"]
     queries = x["seq_len"] / x["cp"]
-    return activations.attention_score_bytes(x["micro_batch_size"], queries, x["seq_len"], sums.scores, size, x["tp"])
+    return activations.attention_score_bytes(x["micro_batch_size"], queries, x["seq_len"], sums.scores, kept, x["tp"])

@@ -95,13 +95,13 @@ def _sums(
         for tensor in operation.kept:
             if operation.name in dropped or (tensor.is_dropout_mask and not has_dropout):
                 continue
-            by, size = tensor.by, tensor.elements * width[tensor.width]
+            by, kept_bytes = tensor.by, tensor.elements * width[tensor.width]
             if tensor.is_weight_input and not trains_all and not has_adapter:
                 by = "frozen" if operation.matrices else ""
             if tensor.is_weight_input and has_adapter:
                 kept["adapter"].append((tensor.split, tensor.elements))
             if by:
-                kept[by].append((tensor.split, size))
+                kept[by].append((tensor.split, kept_bytes))
     matrices = [(o, m) for o in operations for m in o.matrices]
     adapted = [(o, m) for o, m in matrices if m.name in targeted]
     widest: dict[Split, float] = dict.fromkeys(Split, 0.0)

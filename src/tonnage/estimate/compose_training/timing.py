@@ -46,8 +46,8 @@ class Timing:
 def architecture_key(case: TrainingCase, prefix: str, c: Constants) -> str:
     """Return the constant of a device's kind: by architecture and memory type, then by architecture, then any."""
     architecture = case.device.architecture.lower().split()[0]
-    memory = "hbm" if case.device.memory_type.lower().startswith("hbm") else "gddr"
-    for key in (f"{prefix}.{architecture}.{memory}", f"{prefix}.{architecture}"):
+    kind = "hbm" if case.device.memory_type.lower().startswith("hbm") else "gddr"
+    for key in (f"{prefix}.{architecture}.{kind}", f"{prefix}.{architecture}"):
         if key in c:
             return key
     return f"{prefix}.other"
