@@ -1,1 +1,34 @@
-"""What runs a candidate: one small folder an engine, listed here; outsiders use the entry point `tonnage.engines`."""
+"""What runs a model: one small folder an engine, all pure. `ENGINES` is written out; nothing is discovered."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from tonnage.engines import ik_llama_cpp, ktransformers, llama_cpp, ollama, sglang, tensorrt_llm, transformers, vllm
+from tonnage.engines.types import Engine
+from tonnage.errors import UnknownNameError
+
+ENGINES: tuple[Engine, ...] = (
+    vllm.ENGINE,
+    sglang.ENGINE,
+    llama_cpp.ENGINE,
+    ik_llama_cpp.ENGINE,
+    ollama.ENGINE,
+    ktransformers.ENGINE,
+    tensorrt_llm.ENGINE,
+    transformers.ENGINE,
+)
+
+
+def find_engine(name: str) -> Engine:
+    """Return an engine by its name in any case, with dots, dashes or underscores."""
+    key = name.strip().lower().replace("_", "-").replace(".", "-")
+    known = {engine.name.replace("_", "-").replace(".", "-"): engine for engine in ENGINES}
+    if key not in known:
+        raise UnknownNameError(
+            f"'{name[:40]}' is not an engine",
+            where="--engine",
+            fix=f"known: {', '.join(engine.name for engine in ENGINES)}",
+            suggestions=tuple(known[close].name for close in get_close_matches(key, known, 3, 0.5)),
+        )
+    return known[key]

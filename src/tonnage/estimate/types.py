@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
 
 from tonnage.hardware.types import Cluster
 from tonnage.model.types import Model
 from tonnage.workload.precision import Precision
 from tonnage.workload.types import Workload
+
+if TYPE_CHECKING:
+    from tonnage.estimate.serving import ServingLoad, ServingMemory, ServingRates
+    from tonnage.units import Count
 
 
 class Recompute(StrEnum):
@@ -32,9 +37,6 @@ class Layout:
     zero_stage: int = 0
     num_virtual_stages: int = 1
     has_sequence_parallel: bool = False
-    etp: int | None = None  # tensor-parallel ranks of one expert; None: tp, or 1 when experts are spread
-    first_stage_layers: int | None = None  # None: an equal share
-    last_stage_layers: int | None = None
 
     @property
     def num_devices(self) -> int:
@@ -70,9 +72,6 @@ class EngineSettings:
     has_flash_attention: bool = True
     has_fused_loss: bool = False
     has_compile: bool = False
-    has_dropout: bool = False
-    recompute_modules: tuple[str, ...] = ()  # what selective recomputation covers, as Megatron names it
-    version: str | None = None  # release of the software, by which its constants are chosen
     extra: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -134,6 +133,7 @@ class Footprint:
     total: Interval
     host_capacity_bytes: int
     host_total: Interval
+    allocated_bytes: float | None = None  # what the engine takes though the load needs less; None: the total
 
     @property
     def short_by_bytes(self) -> int:
@@ -151,6 +151,28 @@ class Footprint:
     def fits_surely(self) -> bool:
         """Whether the upper end of the interval fits as well."""
         return self.total.high <= self.capacity_bytes and self.host_total.high <= self.host_capacity_bytes
+
+
+class EngineAccounting(Protocol):
+    """What an engine reserves and allocates, and how near it comes to the hardware. Numbers or columns alike."""
+
+    name: str
+
+    def with_defaults(self, load: ServingLoad, settings: EngineSettings) -> ServingLoad:
+        """Return the load with the engine's own defaults where a setting is not given."""
+        ...
+
+    def with_concurrency(self, load: ServingLoad, concurrency: Count) -> ServingLoad:
+        """Return the load for another number of requests in flight."""
+        ...
+
+    def memory(self, load: ServingLoad) -> ServingMemory:
+        """Return the pools that the load needs, and what the engine lets itself take."""
+        ...
+
+    def rates(self, load: ServingLoad) -> ServingRates:
+        """Return achieved fractions of the hardware's rates, and fixed costs."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,7 @@
+"""ik_llama.cpp's memory: llama.cpp's buffers."""
+
+from __future__ import annotations
+
+from tonnage.engines.llama_cpp.accounting import Accounting
+
+ACCOUNTING = Accounting("ik_llama.cpp", "ik_llama_cpp")

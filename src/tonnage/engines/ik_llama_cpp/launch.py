@@ -1,0 +1,22 @@
+"""Candidate -> ik_llama.cpp's `llama-server` with the flags that the prediction assumed.
+
+Flags as in ikawrakow/ik_llama.cpp common/common.cpp @8337e4cd; fused experts are on by default there.
+"""
+
+from __future__ import annotations
+
+from tonnage.engines.ik_llama_cpp.accounting import ACCOUNTING
+from tonnage.engines.llama_cpp.launch import arguments
+from tonnage.engines.types import Launch
+from tonnage.estimate.types import Candidate
+from tonnage.model.types import LatentAttention
+
+
+def launch(candidate: Candidate) -> Launch:
+    """Return the command line; latent attention in the mode that keeps the small cache."""
+    name = candidate.model.name
+    path = name if name.endswith(".gguf") else f"{name.rsplit('/', 1)[-1]}-{candidate.precision.weights.upper()}.gguf"
+    argv = ["llama-server", "-m", path, *arguments(candidate, ACCOUNTING)]
+    if any(isinstance(mixer, LatentAttention) for layer, _ in candidate.model.groups() for mixer in layer.mixers):
+        argv += ["-mla", "3"]
+    return Launch(argv=tuple(argv))

@@ -1,0 +1,135 @@
+"""llama.cpp's memory: three kinds of buffers on each device (model, cache, compute), and what stays on the host.
+
+The token embedding stays on the host; the cache is one tensor for all slots, padded to 256 cells; windows keep their
+length for each slot and one micro-batch more; recurrent state is kept once a slot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tonnage.engines.facts import constant, rates_of
+from tonnage.estimate.serving import CacheGroup, Held, ServingLoad, ServingMemory, ServingPool, ServingRates
+from tonnage.estimate.serving_memory import (
+    at_least,
+    at_most,
+    cache_bytes_of_group,
+    round_up,
+    state_bytes_per_sequence,
+)
+from tonnage.estimate.serving_shape import held
+from tonnage.estimate.types import EngineSettings
+from tonnage.units import Bytes, Count
+
+CELL_PADDING = 256  # src/llama-kv-cache.cpp, `get_padding`, with flash attention; kept for all
+_HERE = "tonnage.engines.llama_cpp.accounting"
+
+
+class Accounting:
+    """llama.cpp's rules; `engine` names the data file, as ik_llama.cpp and Ollama stand on them."""
+
+    def __init__(self, name: str, engine: str) -> None:
+        self.name = name
+        self.engine = engine
+
+    def with_defaults(self, load: ServingLoad, settings: EngineSettings) -> ServingLoad:
+        """Fill in what the launch line will carry: slots, and the micro-batch that passes the model at once."""
+        return replace(
+            load,
+            max_num_seqs=settings.max_num_seqs or load.concurrency,
+            max_batched_tokens=settings.max_batched_tokens
+            or int(constant(self.engine, "max_batched_tokens", load.version)),
+            utilization_ratio=1.0,
+        )
+
+    def with_concurrency(self, load: ServingLoad, concurrency: Count) -> ServingLoad:
+        """Change the requests in flight: one slot each."""
+        return replace(load, concurrency=concurrency, max_num_seqs=concurrency)
+
+    def memory(self, load: ServingLoad) -> ServingMemory:
+        """Return the buffers of the fullest device and of the host."""
+        has = held(load.shape, load.pp, load.num_cpu_layers, load.num_cpu_expert_layers)
+        shape = load.shape
+        rest = shape.encoder_bytes + shape.other_bytes
+        weights = (has.split_bytes + has.expert_bytes + has.head_bytes) / load.tp + has.replicated_bytes + rest
+        cache = self.cache_bytes(load, has.cache_layers)
+        state = load.max_num_seqs * state_bytes_per_sequence(load, has.state_layers, 4.0, 4.0)
+        compute = self.compute_buffer_bytes(load, has)
+        host_cache = self.cache_bytes(load, has.host_cache_layers)
+        host_state = load.max_num_seqs * state_bytes_per_sequence(load, has.host_state_layers, 4.0, 4.0)
+        hidden = load.max_batched_tokens * shape.hidden_size * 4.0
+        return ServingMemory(
+            pools=(
+                ServingPool(name="weights", bytes=weights, formula=f"{_HERE}.Accounting.memory", relative_error=0.01),
+                ServingPool(name="kv_cache", bytes=cache, formula=f"{_HERE}.Accounting.cache_bytes"),
+                ServingPool(
+                    name="state", bytes=state, formula="tonnage.estimate.serving_memory.state_bytes_per_sequence"
+                ),
+                ServingPool(
+                    name="compute_buffer",
+                    bytes=compute,
+                    formula=f"{_HERE}.Accounting.compute_buffer_bytes",
+                    relative_error=0.3,
+                ),
+                ServingPool(
+                    name="context",
+                    bytes=constant(self.engine, "context_bytes", load.version, device=load.vendor),
+                    formula=f"{_HERE}.Accounting.memory",
+                    relative_error=0.4,
+                ),
+                ServingPool(
+                    name="host_weights",
+                    bytes=has.host_bytes + shape.embedding_bytes,
+                    formula="tonnage.estimate.serving_shape.held",
+                    is_on_host=True,
+                ),
+                ServingPool(
+                    name="host_kv_cache",
+                    bytes=host_cache + host_state,
+                    formula=f"{_HERE}.Accounting.cache_bytes",
+                    is_on_host=True,
+                ),
+                ServingPool(
+                    name="host_compute_buffer",
+                    bytes=2.0 * hidden,
+                    formula=f"{_HERE}.Accounting.memory",
+                    is_on_host=True,
+                ),
+            ),
+            capacity_bytes=load.free_bytes,
+            cache_tokens=load.context_tokens * load.max_num_seqs,
+            relative_error=constant(self.engine, "memory_relative_error", load.version),
+        )
+
+    def cache_bytes(self, load: ServingLoad, layers: tuple[Count, ...]) -> Bytes:
+        """Cache of all slots in some layers of each group."""
+        total: Bytes = 0.0
+        for group, num_layers in zip(load.shape.cache_groups, layers, strict=True):
+            total = total + cache_bytes_of_group(
+                group, num_layers, self.num_cells(load, group), load.tp, load.cache_bytes_per_element
+            )
+        return total
+
+    def num_cells(self, load: ServingLoad, group: CacheGroup) -> Count:
+        """Cells of a group's cache: every slot's context, or every slot's window and one micro-batch."""
+        cells = load.max_num_seqs * round_up(load.context_tokens, CELL_PADDING)
+        if group.window_tokens is None:
+            return cells
+        window = load.max_num_seqs * group.window_tokens + load.max_batched_tokens
+        return at_most(cells, round_up(window, CELL_PADDING))
+
+    def compute_buffer_bytes(self, load: ServingLoad, has: Held) -> Bytes:
+        """Scratch of the largest graph: logits of a micro-batch on the last device, and the widest layer."""
+        shape, tokens = load.shape, load.max_batched_tokens
+        logits = 4.0 * tokens * shape.vocab_size * (has.head_bytes > 0)
+        width = at_least(shape.max_intermediate_size, shape.max_expert_size * shape.top_k)
+        layer = 4.0 * tokens * (4 * shape.hidden_size + 2 * width)
+        scores = 0.0 if load.has_flash_attention else 4.0 * tokens * load.context_tokens * shape.num_heads
+        return at_least(logits + 4.0 * tokens * shape.hidden_size, layer + scores)
+
+    def rates(self, load: ServingLoad) -> ServingRates:
+        """Return achieved fractions."""
+        return rates_of(self.engine, load)
+
+
+ACCOUNTING = Accounting("llama.cpp", "llama_cpp")

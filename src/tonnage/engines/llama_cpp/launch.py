@@ -1,0 +1,55 @@
+"""Candidate -> `llama-server` with the flags that the prediction assumed.
+
+Flags as in ggml-org/llama.cpp tools/server/README.md @00dc8057. `--fit off` keeps the server from moving layers away
+from what was planned.
+"""
+
+from __future__ import annotations
+
+from tonnage.engines.llama_cpp.accounting import ACCOUNTING, Accounting
+from tonnage.engines.types import Launch
+from tonnage.estimate.compose_serving import serving_load
+from tonnage.estimate.types import Candidate
+
+_CACHE = {"fp16": "f16", "bf16": "bf16", "fp32": "f32"}
+
+
+def cache_type(kv: str) -> str:
+    """Return llama.cpp's name of a cache format."""
+    return _CACHE.get(kv, kv)
+
+
+def arguments(candidate: Candidate, accounting: Accounting) -> list[str]:
+    """Return the flags that llama.cpp and ik_llama.cpp share."""
+    load = serving_load(candidate, accounting)
+    offload, kv = candidate.offload, cache_type(candidate.precision.kv)
+    slots = int(load.max_num_seqs)
+    argv = [
+        "-c", str(int(load.context_tokens) * slots),
+        "-np", str(slots),
+        "-ub", str(int(load.max_batched_tokens)),
+        "-ngl", str(candidate.model.num_layers + 1 - offload.num_cpu_layers),
+        "-fa", "on" if load.has_flash_attention else "off",
+        "-ctk", kv,
+        "-ctv", kv,
+    ]  # fmt: skip
+    if offload.num_cpu_expert_layers:
+        argv += ["-ncmoe", str(offload.num_cpu_expert_layers)]
+    if candidate.layout.tp > 1:
+        argv += ["-sm", "row"]
+    elif candidate.layout.pp > 1:
+        argv += ["-sm", "layer", "-ts", ",".join(["1"] * candidate.layout.pp)]
+    return argv
+
+
+def model_arguments(candidate: Candidate) -> list[str]:
+    """Return where the weights come from: a file, or a hub repository with the quantisation's name."""
+    name = candidate.model.name
+    if name.endswith(".gguf"):
+        return ["-m", name]
+    return ["-hf", f"{name}-GGUF:{candidate.precision.weights.upper()}"]
+
+
+def launch(candidate: Candidate) -> Launch:
+    """Return the command line."""
+    return Launch(argv=("llama-server", *model_arguments(candidate), *arguments(candidate, ACCOUNTING), "--fit", "off"))

@@ -1,0 +1,76 @@
+"""What an engine is to the rest of the product: abilities, memory rules, a launch line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tonnage.estimate.types import Candidate, EngineAccounting
+
+__all__ = ["Engine", "EngineTraits", "Launch", "Refusal"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Something an engine does not do, with where that is said."""
+
+    reason: str
+    source: str
+    formats: tuple[str, ...] = ()
+    architectures: tuple[str, ...] = ()
+    vendors: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineTraits:
+    """Abilities of an engine, from `data/engines/<name>.toml`."""
+
+    title: str
+    version: str  # the version that defaults and constants are of
+    source: str
+    vendors: tuple[str, ...]
+    min_compute_capability: float
+    weight_formats: tuple[str, ...]  # shell patterns over names of estimate.weights.FORMATS
+    cache_formats: tuple[str, ...]
+    parallelisms: tuple[str, ...]  # of tp pp dp ep
+    placements: tuple[str, ...]  # gpu, experts_cpu, layers_cpu, cpu
+    min_capability_of_format: Mapping[str, float] = field(default_factory=dict[str, float])
+    refusals: tuple[Refusal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """The command that starts what was predicted."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    files: Mapping[str, str] = field(default_factory=dict[str, str])  # name -> text, beside the command
+
+
+class Engine(Protocol):
+    """One engine: a small folder and a data file."""
+
+    @property
+    def name(self) -> str:
+        """Name as people write it."""
+        ...
+
+    @property
+    def traits(self) -> EngineTraits:
+        """Abilities and refusals."""
+        ...
+
+    @property
+    def accounting(self) -> EngineAccounting:
+        """Memory rules and rates."""
+        ...
+
+    def launch(self, candidate: Candidate) -> Launch:
+        """Return the command with the flags that the prediction assumed."""
+        ...
+
+    def refuses(self, candidate: Candidate) -> Refusal | None:
+        """Return why the engine cannot run a candidate, or None."""
+        ...

@@ -1,0 +1,43 @@
+"""Candidate -> `vllm serve` with the flags that the prediction assumed.
+
+Flags as in vllm/engine/arg_utils.py of vLLM 0.33.0.
+"""
+
+from __future__ import annotations
+
+from tonnage.engines.types import Launch
+from tonnage.engines.vllm.accounting import ACCOUNTING
+from tonnage.estimate.compose_serving import serving_load
+from tonnage.estimate.types import Candidate
+
+# Names of this tool's formats that vLLM quantises to while it loads; the others are read from the checkpoint.
+_ONLINE = {"fp8": "fp8", "fp8_tensor": "fp8", "fp8_channel": "fp8", "nf4": "bitsandbytes", "nf4_double": "bitsandbytes"}
+_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+
+
+def launch(candidate: Candidate) -> Launch:
+    """Return the command line."""
+    load = serving_load(candidate, ACCOUNTING)
+    layout, precision = candidate.layout, candidate.precision
+    argv = [
+        "vllm", "serve", candidate.model.name,
+        "--max-model-len", str(int(load.context_tokens)),
+        "--max-num-seqs", str(int(load.max_num_seqs)),
+        "--max-num-batched-tokens", str(int(load.max_batched_tokens)),
+        "--gpu-memory-utilization", f"{load.utilization_ratio:g}",
+        "--tensor-parallel-size", str(layout.tp),
+    ]  # fmt: skip
+    if layout.pp > 1:
+        argv += ["--pipeline-parallel-size", str(layout.pp)]
+    if layout.dp > 1:
+        argv += ["--data-parallel-size", str(layout.dp)]
+    if layout.ep > 1:
+        argv += ["--enable-expert-parallel"]
+    if precision.kv.startswith("fp8"):
+        argv += ["--kv-cache-dtype", precision.kv]
+    own = candidate.model.quantization.scheme if candidate.model.quantization else None
+    if precision.weights in _DTYPES and own is None:
+        argv += ["--dtype", _DTYPES[precision.weights]]
+    elif precision.weights in _ONLINE and own != precision.weights:
+        argv += ["--quantization", _ONLINE[precision.weights]]
+    return Launch(argv=tuple(argv))

@@ -1,0 +1,492 @@
+"""Compose a serving estimate: candidate -> load -> memory by the engine's accounting, speed by its rates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tonnage.errors import RequestError
+from tonnage.estimate.latency import (
+    all_reduce_seconds,
+    distinct_experts_ratio,
+    offloaded_prefill_seconds,
+    prefill_seconds,
+    roofline_seconds,
+    steady_throughput_tokens_per_s,
+    transfer_seconds,
+)
+from tonnage.estimate.serving import Held, ServingLoad, ServingMemory, ServingRates
+from tonnage.estimate.serving_memory import (
+    at_least,
+    at_most,
+    cache_elements_per_token,
+    round_up,
+    state_bytes_per_sequence,
+)
+from tonnage.estimate.serving_shape import held, serving_shape
+from tonnage.estimate.types import (
+    Candidate,
+    Cost,
+    EngineAccounting,
+    Estimate,
+    Footprint,
+    Interval,
+    Performance,
+    Pool,
+    Provenance,
+    StepTime,
+    Storage,
+    TimePart,
+)
+from tonnage.units import Bytes, Count, Seconds, TokensPerS, format_bytes
+from tonnage.workload.precision import BYTES_PER_ELEMENT
+from tonnage.workload.types import Serving
+
+__all__ = [
+    "ServingTimes",
+    "decode_parts",
+    "estimate_serving",
+    "largest_concurrency",
+    "largest_context",
+    "serving_load",
+    "serving_times",
+    "short_by_bytes",
+    "smallest_num_cpu_expert_layers",
+]
+
+# Bytes of one cache element; blocks of 32 with a scale for the quantised kinds (ggml/src/ggml-common.h).
+CACHE_BYTES_PER_ELEMENT = {
+    **BYTES_PER_ELEMENT, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32, "q4_1": 20 / 32, "q4_0": 18 / 32,
+    "f16": 2.0, "f32": 4.0, "iq4_nl": 18 / 32, "fp8_e4m3": 1.0, "fp8_e5m2": 1.0,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingTimes:
+    """Seconds of one prefill and one decode step by part, and the rates that follow."""
+
+    decode_parts: tuple[tuple[str, Seconds], ...]
+    tpot_seconds: Seconds  # at the load's concurrency
+    single_tpot_seconds: Seconds
+    prefill_seconds: Seconds
+    ttft_seconds: Seconds
+    prefill_tokens_per_s: TokensPerS
+    throughput_tokens_per_s: TokensPerS
+    num_running: Count
+
+
+def serving_load(candidate: Candidate, accounting: EngineAccounting) -> ServingLoad:
+    """Turn a candidate into numbers, with the engine's defaults where a setting is not given."""
+    workload = candidate.workload
+    assert isinstance(workload, Serving)
+    node, layout = candidate.cluster.node, candidate.layout
+    if not node.devices:
+        raise RequestError("no accelerator to serve on", where="--gpu", fix="name one, as --gpu rtx-4090")
+    kv = candidate.precision.kv
+    if kv not in CACHE_BYTES_PER_ELEMENT:
+        raise RequestError(
+            f"'{kv}' is not a cache format", where="--kv", fix=f"one of {', '.join(sorted(CACHE_BYTES_PER_ELEMENT))}"
+        )
+    device, host, link = node.devices[0], node.host, node.intra_link
+    compute = candidate.precision.compute
+    flop_per_s = device.flop_per_s.get(compute) or device.flop_per_s.get("fp16") or device.flop_per_s.get("fp32") or 0.0
+    pcie = host.pcie
+    load = ServingLoad(
+        shape=serving_shape(candidate.model, candidate.precision.weights),
+        vendor=device.vendor.lower(),
+        architecture=device.architecture.lower(),
+        memory_bytes=device.memory_bytes,
+        free_bytes=device.memory_bytes - node.reserved_bytes,
+        bandwidth_bytes_per_s=device.bandwidth_bytes_per_s,
+        flop_per_s=flop_per_s or 10 * device.bandwidth_bytes_per_s,
+        int8_flop_per_s=device.flop_per_s.get("int8") or flop_per_s or 10 * device.bandwidth_bytes_per_s,
+        host_memory_bytes=host.memory_bytes,
+        host_bandwidth_bytes_per_s=host.bandwidth_bytes_per_s,
+        host_cores=host.num_cores,
+        pcie_bytes_per_s=pcie.bytes_per_s * pcie.achieved_ratio if pcie else 16e9,
+        link_bytes_per_s=link.bytes_per_s * link.achieved_ratio if link else 10e9,
+        link_latency_seconds=link.latency_seconds if link else 2e-5,
+        is_unified_memory=device.is_unified_memory,
+        tp=layout.tp,
+        pp=layout.pp,
+        dp=layout.dp,
+        ep=layout.ep,
+        num_cpu_layers=candidate.offload.num_cpu_layers,
+        num_cpu_expert_layers=candidate.offload.num_cpu_expert_layers,
+        context_tokens=workload.context_tokens,
+        concurrency=-(-workload.concurrency // layout.dp),
+        input_tokens=workload.input_tokens,
+        output_tokens=workload.output_tokens,
+        cache_bytes_per_element=CACHE_BYTES_PER_ELEMENT[kv],
+        compute_bytes_per_element=BYTES_PER_ELEMENT.get(compute, 2.0),
+        has_flash_attention=candidate.settings.has_flash_attention,
+        weights_format=candidate.precision.weights,
+        cache_format=kv,
+        version=candidate.settings.extra.get("version", ""),
+    )
+    return accounting.with_defaults(load, candidate.settings)
+
+
+def short_by_bytes(load: ServingLoad, needs: ServingMemory) -> Bytes:
+    """Bytes missing on the device or on the host.
+
+    Parameters
+    ----------
+    load : ServingLoad
+        The load, or a column of them.
+    needs : ServingMemory
+        What an engine's accounting says of it.
+
+    Returns
+    -------
+    numeric
+        0 where it fits. [B]
+
+    Notes
+    -----
+    Derived: the larger of both shortfalls.
+    """
+    device = needs.device_bytes() - needs.capacity_bytes
+    return at_least(at_least(device, needs.host_bytes() - load.host_memory_bytes), 0.0)
+
+
+def serving_times(load: ServingLoad, rates: ServingRates, cache_tokens: Count | None = None) -> ServingTimes:
+    """Seconds of a prefill and of a decode step by part, and the rates that follow; numbers or columns.
+
+    Parameters
+    ----------
+    load : ServingLoad
+        The load, or a column of them.
+    rates : ServingRates
+        Achieved fractions and fixed costs.
+    cache_tokens : numeric, optional
+        Tokens that the engine's cache holds: they limit how many requests run together. [1]
+
+    Returns
+    -------
+    ServingTimes
+        Seconds and rates.
+
+    Notes
+    -----
+    Derived: a step is the sum of its parts, each the longer of its operations and its bytes.
+    """
+    has = held(load.shape, load.pp, load.num_cpu_layers, load.num_cpu_expert_layers)
+    depth = load.input_tokens + load.output_tokens / 2
+    running = at_most(load.concurrency, load.max_num_seqs)
+    if cache_tokens is not None:
+        running = at_least(at_most(running, cache_tokens / (load.input_tokens + load.output_tokens)), 1)
+    micro = at_least(running / load.pp, 1) if rates.is_pipelined else running
+    single = decode_parts(load, has, rates, 1, depth)
+    parts = single if isinstance(micro, int) and micro == 1 else decode_parts(load, has, rates, micro, depth)
+    tpot, single_tpot = _sum(parts), _sum(single)
+    prefill = _prefill(load, has, rates)
+    return ServingTimes(
+        decode_parts=parts,
+        tpot_seconds=tpot,
+        single_tpot_seconds=single_tpot,
+        prefill_seconds=prefill,
+        ttft_seconds=prefill + single_tpot,
+        prefill_tokens_per_s=load.input_tokens / prefill,
+        throughput_tokens_per_s=steady_throughput_tokens_per_s(running, load.output_tokens, tpot, prefill),
+        num_running=running,
+    )
+
+
+def _sum(parts: tuple[tuple[str, Seconds], ...]) -> Seconds:
+    return sum((seconds for _, seconds in parts), start=0.0)
+
+
+def decode_parts(
+    load: ServingLoad, has: Held, rates: ServingRates, num_sequences: Count, depth_tokens: Count
+) -> tuple[tuple[str, Seconds], ...]:
+    """Seconds of one decode step by named part.
+
+    Parameters
+    ----------
+    load : ServingLoad
+        The load, or a column of them.
+    has : Held
+        What devices and host hold.
+    rates : ServingRates
+        Achieved fractions and fixed costs.
+    num_sequences : numeric
+        Sequences that step together. [1]
+    depth_tokens : numeric
+        Tokens already in each one's cache. [1]
+
+    Returns
+    -------
+    tuple
+        Names, and time of each. [s]
+
+    Notes
+    -----
+    Derived: weights are read once a step, experts as far as they are selected, caches once a sequence, states read and
+    written.
+    """
+    shape, tp, n = load.shape, load.tp, num_sequences
+    bandwidth, compute = load.bandwidth_bytes_per_s, load.flop_per_s * rates.compute_ratio
+    dense = roofline_seconds(
+        2.0 * n * (has.device_matrix_parameters + shape.head_parameters) / tp,
+        (has.total_split_bytes + shape.head_bytes) / tp + has.total_replicated_bytes,
+        compute,
+        bandwidth * rates.bandwidth_ratio,
+    )
+    touched = distinct_experts_ratio(n, shape.top_k, shape.num_experts) if shape.num_experts else 0.0
+    ways = at_least(load.ep, tp)
+    experts = roofline_seconds(
+        2.0 * n * has.device_expert_parameters / ways,
+        has.total_expert_bytes * touched / ways,
+        load.flop_per_s * rates.expert_compute_ratio,
+        bandwidth * rates.expert_bandwidth_ratio,
+    )
+    cache, pair_flop = _cache_read(load, has.total_cache_layers, depth_tokens)
+    attention = roofline_seconds(
+        n * pair_flop / tp,
+        n * cache,
+        load.flop_per_s * rates.attention_compute_ratio,
+        bandwidth * rates.cache_bandwidth_ratio,
+    )
+    state = 2.0 * n * _state_bytes(load, has.total_state_layers) / (bandwidth * rates.bandwidth_ratio)
+    host_rate = load.host_bandwidth_bytes_per_s * rates.host_bandwidth_ratio
+    host_flop = load.host_cores * rates.host_flop_per_s_per_core
+    host = roofline_seconds(
+        2.0 * n * has.host_matrix_parameters, has.host_dense_bytes, host_flop, host_rate
+    ) + roofline_seconds(2.0 * n * has.host_expert_parameters, has.host_expert_bytes * touched, host_flop, host_rate)
+    host_cache, _ = _cache_read(load, has.host_cache_layers, depth_tokens)
+    host = host + n * (host_cache + 2.0 * _state_bytes(load, has.host_state_layers)) / host_rate
+    hidden = n * shape.hidden_size * load.compute_bytes_per_element
+    crossings = 2.0 * (has.host_expert_layers + (has.host_dense_bytes > 0)) * hidden
+    return (
+        ("weights", dense),
+        ("experts", experts),
+        ("attention", attention),
+        ("state", state),
+        ("host", host + crossings / (load.pcie_bytes_per_s * rates.pcie_ratio)),
+        ("communication", _communication_seconds(load, hidden)),
+        ("overhead", rates.step_seconds + rates.layer_seconds * shape.num_layers),
+    )
+
+
+def _communication_seconds(load: ServingLoad, hidden_bytes: Bytes) -> Seconds:
+    """Two all-reduces a layer for tensor parallelism, one hand-over between stages."""
+    one = all_reduce_seconds(hidden_bytes, load.tp, load.link_bytes_per_s, load.link_latency_seconds)
+    hand_over = (load.pp - 1) * transfer_seconds(hidden_bytes, load.link_bytes_per_s, load.link_latency_seconds)
+    return 2.0 * load.shape.num_layers * one + hand_over
+
+
+def _cache_read(load: ServingLoad, layers: tuple[Count, ...], depth_tokens: Count) -> tuple[Bytes, Count]:
+    """Bytes of cache that one sequence's step reads on one device, and its operations over all heads."""
+    total, flop = 0.0, 0.0
+    for group, num_layers in zip(load.shape.cache_groups, layers, strict=True):
+        tokens = depth_tokens if group.window_tokens is None else at_most(depth_tokens, group.window_tokens)
+        index = num_layers * tokens * group.num_index_elements
+        if group.num_selected_tokens is not None:
+            tokens = at_most(tokens, group.num_selected_tokens)
+        elements = cache_elements_per_token(group, load.tp) - group.num_index_elements
+        total = total + (num_layers * tokens * elements + index) * load.cache_bytes_per_element
+        flop = flop + num_layers * tokens * group.latent_flop_per_pair
+    return total, flop
+
+
+def _state_bytes(load: ServingLoad, layers: tuple[Count, ...]) -> Bytes:
+    return state_bytes_per_sequence(load, layers, load.compute_bytes_per_element, 4.0)
+
+
+def _prefill(load: ServingLoad, has: Held, rates: ServingRates) -> Seconds:
+    """Seconds to read one prompt of the load's length."""
+    shape, tokens = load.shape, load.input_tokens
+    chunk = at_most(load.max_batched_tokens, tokens)
+    ways = at_least(load.ep, load.tp)
+    touched = distinct_experts_ratio(chunk, shape.top_k, shape.num_experts) if shape.num_experts else 0.0
+    pairs = 0.0
+    for group, num_layers in zip(shape.cache_groups, has.total_cache_layers, strict=True):
+        mean = tokens / 2 if group.window_tokens is None else at_most(tokens / 2, group.window_tokens)
+        pairs = pairs + num_layers * tokens * mean * group.flop_per_pair
+    states = sum(
+        (
+            n * tokens * group.flop_per_token
+            for group, n in zip(shape.state_groups, has.total_state_layers, strict=True)
+        ),
+        start=0.0,
+    )
+    dense = prefill_seconds(
+        tokens,
+        chunk,
+        2.0 * has.device_matrix_parameters / load.tp,
+        (pairs + states) / load.tp,
+        has.total_split_bytes / load.tp + has.total_replicated_bytes,
+        load.flop_per_s * rates.compute_ratio,
+        load.flop_per_s * rates.attention_compute_ratio,
+        load.bandwidth_bytes_per_s * rates.bandwidth_ratio,
+        rates.chunk_seconds + rates.layer_seconds * shape.num_layers,
+    )
+    experts = prefill_seconds(
+        tokens,
+        chunk,
+        2.0 * has.device_expert_parameters / ways,
+        0.0,
+        has.total_expert_bytes * touched / ways,
+        load.flop_per_s * rates.expert_compute_ratio,
+        load.flop_per_s * rates.expert_compute_ratio,
+        load.bandwidth_bytes_per_s * rates.expert_bandwidth_ratio,
+        0.0,
+    )
+    host = offloaded_prefill_seconds(
+        tokens,
+        chunk,
+        has.host_dense_bytes + has.host_expert_bytes * touched,
+        2.0 * (has.host_matrix_parameters + has.host_expert_parameters),
+        load.pcie_bytes_per_s * rates.pcie_ratio * rates.copies_host_weights,
+        load.host_cores * rates.host_flop_per_s_per_core,
+        load.host_bandwidth_bytes_per_s * rates.host_bandwidth_ratio,
+    )
+    num_chunks = round_up(tokens / chunk, 1)
+    share = (num_chunks + load.pp - 1) / (num_chunks * load.pp) if rates.is_pipelined else 1.0
+    hidden = chunk * shape.hidden_size * load.compute_bytes_per_element
+    return (dense + experts) * share + host + num_chunks * _communication_seconds(load, hidden)
+
+
+def _largest(fits: Callable[[int], bool], guess: int, limit: int) -> int:
+    """Return the largest whole number up to `limit` that fits, 0 when none does; a good guess costs two trials."""
+    low, high, step = 0, limit + 1, 1
+    tried = max(1, min(guess, limit))
+    while high - low > 1:
+        if fits(tried):
+            low = tried
+            tried = min(tried + step, (low + high + 1) // 2 if step > high - low else tried + step)
+        else:
+            high = tried
+            tried = max(tried - step, (low + high) // 2 if step > high - low else tried - step)
+        step *= 4
+        if not low < tried < high:
+            tried = (low + high) // 2
+    return low
+
+
+def _fits(load: ServingLoad, accounting: EngineAccounting) -> bool:
+    return bool(short_by_bytes(load, accounting.memory(load)) <= 0)
+
+
+def largest_context(load: ServingLoad, accounting: EngineAccounting, limit_tokens: int = 1 << 24) -> int:
+    """Longest context, at the load's concurrency, that fits: one token more does not. 0 when nothing fits."""
+    needs = accounting.memory(load)
+    more = accounting.memory(replace(load, context_tokens=load.context_tokens + 4096))
+    slope = max(float(more.device_bytes() - needs.device_bytes()) / 4096, 1e-9)
+    spare = float(needs.capacity_bytes - needs.device_bytes())
+    guess = int(max(1.0, min(load.context_tokens + spare / slope, limit_tokens)))
+    return _largest(lambda tokens: _fits(replace(load, context_tokens=tokens), accounting), guess, limit_tokens)
+
+
+def largest_concurrency(load: ServingLoad, accounting: EngineAccounting, limit: int = 1 << 16) -> int:
+    """Most requests in flight, each at the load's full context, that fit one replica: one more does not."""
+    needs = accounting.memory(load)
+    more = accounting.memory(accounting.with_concurrency(load, load.concurrency + 1))
+    slope = max(float(more.device_bytes() - needs.device_bytes()), 1.0)
+    spare = float(needs.capacity_bytes - needs.device_bytes())
+    guess = int(max(1.0, min(load.concurrency + spare / slope, limit)))
+    return _largest(lambda number: _fits(accounting.with_concurrency(load, number), accounting), guess, limit)
+
+
+def smallest_num_cpu_expert_layers(load: ServingLoad, accounting: EngineAccounting) -> int | None:
+    """Fewest layers whose experts must stay on the host; None when even all of them do not make it fit."""
+
+    def fits_device(number: int) -> bool:
+        return _fits(replace(load, num_cpu_expert_layers=number, host_memory_bytes=math.inf), accounting)
+
+    if not fits_device(load.shape.num_layers):
+        return None
+    low, high = -1, load.shape.num_layers
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits_device(middle) else (middle, high)
+    return high if _fits(replace(load, num_cpu_expert_layers=high), accounting) else None
+
+
+def estimate_serving(candidate: Candidate, accounting: EngineAccounting) -> Estimate:
+    """Predict memory and speed of one serving candidate on one engine.
+
+    Parameters
+    ----------
+    candidate : Candidate
+        What is served, where and how; `candidate.workload` is a `Serving`.
+    accounting : EngineAccounting
+        The engine's rules, as `tonnage.engines.find_engine(name).accounting`.
+
+    Returns
+    -------
+    Estimate
+        Pools, step time and performance; cost is left empty.
+
+    Raises
+    ------
+    RequestError
+        Where a format has no known size or there is no device.
+
+    Notes
+    -----
+    Derived: composed of `estimate.serving_memory`, `estimate.latency` and the engine's accounting.
+    """
+    load = serving_load(candidate, accounting)
+    needs = accounting.memory(load)
+    rates = accounting.rates(load)
+    times = serving_times(load, rates, needs.cache_tokens)
+    footprint = _footprint(candidate, needs)
+    replicas = load.dp
+    throughput = float(times.throughput_tokens_per_s) * replicas
+    most = largest_concurrency(load, accounting)
+    return Estimate(
+        candidate=candidate,
+        footprint=footprint,
+        step_time=StepTime(
+            parts=tuple(
+                TimePart(name=name, seconds=float(seconds), formula="tonnage.estimate.compose_serving.decode_parts")
+                for name, seconds in times.decode_parts
+            ),
+            total=Interval.around(float(times.tpot_seconds), rates.relative_error),
+        ),
+        performance=Performance(
+            tokens_per_s=Interval.around(throughput, rates.batch_relative_error),
+            tokens_per_s_per_gpu=Interval.around(throughput / candidate.layout.num_devices, rates.batch_relative_error),
+            prefill_tokens_per_s=Interval.around(float(times.prefill_tokens_per_s), rates.prefill_relative_error),
+            ttft_seconds=Interval.around(float(times.ttft_seconds), rates.prefill_relative_error),
+            tpot_seconds=Interval.around(float(times.tpot_seconds), rates.relative_error),
+            max_concurrency=Interval.exact(float(most * replicas)),
+        ),
+        cost=Cost(),
+        storage=Storage(weights_bytes=load.shape.weights_bytes),
+        provenance=Provenance(
+            formulae=tuple(sorted({pool.formula for pool in needs.pools} | {"tonnage.estimate.latency"})),
+            is_calibrated=rates.is_calibrated,
+            warnings=(*candidate.model.warnings, *needs.warnings),
+        ),
+    )
+
+
+def _footprint(candidate: Candidate, needs: ServingMemory) -> Footprint:
+    """Turn numbers into named pools; the total's interval is the engine's, not the sum of the pools' ones."""
+    pools = tuple(
+        Pool(
+            name=pool.name,
+            bytes=float(pool.bytes),
+            formula=pool.formula,
+            detail=format_bytes(float(pool.bytes), 2),
+            is_on_host=pool.is_on_host,
+            relative_error=pool.relative_error,
+        )
+        for pool in needs.pools
+        if pool.bytes > 0
+    )
+    device = sum(pool.bytes for pool in pools if not pool.is_on_host)
+    host = sum(pool.bytes for pool in pools if pool.is_on_host)
+    allocated = needs.allocated_bytes
+    return Footprint(
+        capacity_bytes=int(needs.capacity_bytes),
+        pools=pools,
+        total=Interval.around(device, needs.relative_error),
+        host_capacity_bytes=candidate.cluster.node.host.memory_bytes,
+        host_total=Interval.around(host, needs.relative_error),
+        allocated_bytes=None if allocated is None else float(allocated),
+    )

@@ -1,0 +1,219 @@
+"""The nouns between a serving candidate and its numbers: `ServingShape`, `ServingLoad`, `ServingMemory`, `ServingRates`.
+
+A load's numeric fields may each be one number or a column of them; the same functions answer one estimate and a
+search over many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tonnage.units import Bytes, BytesPerS, Count, FlopPerS, Ratio, Seconds
+
+__all__ = [
+    "CacheGroup",
+    "Held",
+    "ServingLoad",
+    "ServingMemory",
+    "ServingPool",
+    "ServingRates",
+    "ServingShape",
+    "StateGroup",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheGroup:
+    """Attention layers whose caches have one shape, and what one query costs against one cached token."""
+
+    layers: tuple[int, ...]
+    num_kv_heads: int
+    num_elements_per_head: int  # key and value together
+    num_index_elements: int  # a sparse selector's own keys
+    window_tokens: int | None
+    is_latent: bool
+    flop_per_pair: float  # a query token against a cached one, forward
+    latent_flop_per_pair: float  # the same with the projections absorbed, as in decoding
+    num_selected_tokens: int | None = None  # a sparse selector reads only so many
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateGroup:
+    """Recurrent layers whose states have one shape, a sequence."""
+
+    layers: tuple[int, ...]
+    num_convolution_elements: int
+    num_state_elements: int
+    flop_per_token: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ServingShape:
+    """A model in one weight format, cut the way that devices, hosts and stages share it.
+
+    Tuples have one entry a layer. "Split" is what tensor parallelism divides, "replicated" what it does not.
+    """
+
+    name: str
+    hidden_size: int
+    vocab_size: int
+    num_heads: int
+    split_bytes: tuple[float, ...]
+    replicated_bytes: tuple[float, ...]
+    expert_bytes: tuple[float, ...]
+    matrix_parameters: tuple[float, ...]  # that a token multiplies in a layer, routed experts left out
+    expert_parameters: tuple[float, ...]  # that a token multiplies in a layer's routed experts
+    embedding_bytes: float
+    head_bytes: float  # the output matrix; with tied weights the embedding's bytes once more
+    head_parameters: float
+    is_tied: bool
+    encoder_bytes: float
+    other_bytes: float
+    num_experts: int
+    top_k: int
+    max_expert_size: int
+    max_intermediate_size: int
+    cache_groups: tuple[CacheGroup, ...]
+    state_groups: tuple[StateGroup, ...]
+    bytes_per_parameter: float  # of the matrices, over all
+    cache: dict[Any, Any] = field(default_factory=dict[Any, Any])  # stages already worked out
+
+    @property
+    def num_layers(self) -> int:
+        """Number of layers."""
+        return len(self.split_bytes)
+
+    @property
+    def weights_bytes(self) -> float:
+        """All weights as stored once: a tied output matrix is not counted again."""
+        layers = sum(self.split_bytes) + sum(self.replicated_bytes) + sum(self.expert_bytes)
+        head = 0.0 if self.is_tied else self.head_bytes
+        return layers + self.embedding_bytes + head + self.encoder_bytes + self.other_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What the fullest device of one replica holds, before tensor parallelism divides it, and what the host holds."""
+
+    num_layers: Count
+    split_bytes: Bytes
+    replicated_bytes: Bytes
+    expert_bytes: Bytes
+    embedding_bytes: Bytes
+    head_bytes: Bytes
+    cache_layers: tuple[Count, ...]  # of each cache group
+    state_layers: tuple[Count, ...]
+    host_bytes: Bytes  # weights of layers and experts left on the host
+    host_cache_layers: tuple[Count, ...]
+    host_state_layers: tuple[Count, ...]
+    total_device_layers: Count  # over all stages
+    total_split_bytes: Bytes
+    total_replicated_bytes: Bytes
+    total_expert_bytes: Bytes
+    host_dense_bytes: Bytes
+    host_expert_bytes: Bytes
+    device_matrix_parameters: Count
+    device_expert_parameters: Count
+    host_matrix_parameters: Count
+    host_expert_parameters: Count
+    device_expert_layers: Count
+    host_expert_layers: Count
+    total_cache_layers: tuple[Count, ...]  # on devices, over all stages
+    total_state_layers: tuple[Count, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingLoad:
+    """One serving set-up as numbers, or a column of them."""
+
+    shape: ServingShape
+    vendor: str
+    architecture: str
+    memory_bytes: Bytes  # of one device, as the driver reports it
+    free_bytes: Bytes  # of one device, before the engine starts
+    bandwidth_bytes_per_s: BytesPerS
+    flop_per_s: FlopPerS  # dense, in the type that is computed in
+    int8_flop_per_s: FlopPerS
+    host_memory_bytes: Bytes
+    host_bandwidth_bytes_per_s: BytesPerS
+    host_cores: Count
+    pcie_bytes_per_s: BytesPerS
+    link_bytes_per_s: BytesPerS
+    link_latency_seconds: Seconds
+    is_unified_memory: bool
+    tp: Count = 1
+    pp: Count = 1
+    dp: Count = 1
+    ep: Count = 1
+    num_cpu_layers: Count = 0
+    num_cpu_expert_layers: Count = 0
+    context_tokens: Count = 8192
+    concurrency: Count = 1  # of one replica
+    input_tokens: Count = 1024
+    output_tokens: Count = 256
+    cache_bytes_per_element: Ratio = 2.0
+    compute_bytes_per_element: Ratio = 2.0
+    max_num_seqs: Count = 16
+    max_batched_tokens: Count = 2048
+    utilization_ratio: Ratio = 0.9
+    has_flash_attention: bool = True
+    weights_format: str = "bf16"
+    cache_format: str = "fp16"
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingPool:
+    """A named share of memory, as a number or a column."""
+
+    name: str
+    bytes: Bytes
+    formula: str
+    relative_error: float = 0.0
+    is_on_host: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingMemory:
+    """What the load needs on the fullest device and on the host, and what the engine lets itself take."""
+
+    pools: tuple[ServingPool, ...]
+    capacity_bytes: Bytes  # the most that all the device's pools may take: the engine's limit, or what is free
+    allocated_bytes: Bytes | None = None  # what it takes even when the load needs less; None: the sum of the pools
+    cache_bytes: Bytes | None = None  # what it sets aside for cache and state; None: what the load needs
+    cache_tokens: Count | None = None  # tokens that this holds, as the engine counts them
+    relative_error: float = 0.02  # half-width of the 80 % interval of the device's total
+    warnings: tuple[str, ...] = ()
+
+    def device_bytes(self) -> Bytes:
+        """Return the sum of the device's pools; derived from them."""
+        return sum((pool.bytes for pool in self.pools if not pool.is_on_host), start=0.0)
+
+    def host_bytes(self) -> Bytes:
+        """Return the sum of the host's pools; derived from them."""
+        return sum((pool.bytes for pool in self.pools if pool.is_on_host), start=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingRates:
+    """Achieved fractions and fixed costs of an engine on a kind of device; from its data file."""
+
+    bandwidth_ratio: Ratio  # weights of dense matrices in a decode step
+    expert_bandwidth_ratio: Ratio
+    cache_bandwidth_ratio: Ratio
+    compute_ratio: Ratio  # matrices of a prefill
+    expert_compute_ratio: Ratio
+    attention_compute_ratio: Ratio
+    layer_seconds: Seconds  # fixed cost of a layer in a decode step
+    step_seconds: Seconds  # fixed cost of a decode step
+    chunk_seconds: Seconds  # fixed cost of a chunk of a prefill
+    host_bandwidth_ratio: Ratio
+    host_flop_per_s_per_core: FlopPerS
+    pcie_ratio: Ratio
+    copies_host_weights: bool  # for a prefill, over PCIe, where that is faster
+    is_pipelined: bool  # stages work at the same time on parts of the batch
+    relative_error: float  # half-widths of the 80 % intervals: one request's decode, prefill, many requests
+    prefill_relative_error: float
+    batch_relative_error: float
+    is_calibrated: bool = False
