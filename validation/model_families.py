@@ -68,9 +68,11 @@ def lines() -> list[str]:
 
     sys.path.insert(0, str(ROOT / "src"))
     from tonnage.model.hf import BUILDERS
+    from tonnage.model.hf.towers import TOWERS
+    from tonnage.model.hf.vision import FAMILIES
 
     names, written = names_in_parser(), {}
-    waiting: list[tuple[str, type | None]] = [(model_type, None) for model_type in BUILDERS]
+    waiting: list[tuple[str, type | None]] = [(model_type, None) for model_type in (*BUILDERS, *FAMILIES, *TOWERS)]
     while waiting:
         model_type, cls = waiting.pop()
         if model_type in written or (cls is None and model_type not in CONFIG_MAPPING):

@@ -20,12 +20,11 @@ def name_of(row):
 
 
 @pytest.mark.parametrize("row", COUNTED, ids=name_of)
-def test_text_parameters_are_exact(row):
+def test_parameters_are_exact(row):
     found = count(model_from_config(row["config"]))
     assert found.text == row["text_params"]
-    assert found.total == sum(found.by_component.values())
-    expected = {name: number for name, number in row["by_component"].items() if name != "vision_audio"}
-    assert {name: number for name, number in found.by_component.items() if name != "vision_audio"} == expected
+    assert found.total == sum(found.by_component.values()) == row["total_params"]
+    assert found.by_component == row["by_component"]
     assert found.by_component.get("experts", 0) == row["expert_params"]
     if "active_text_params" in row:
         assert found.active == row["active_text_params"]

@@ -89,6 +89,7 @@ def test_a_pin_written_as_arguments_reads_back(path, data):
     words = {
         "count": st.integers(1, min(pin.largest, 10**6)).map(str),
         "natural": st.integers(0, min(pin.largest, 10**6)).map(str),
+        "layers": st.integers(0, 99).map(str) | st.just("all") | st.integers(0, 9).map("all-{}".format),
         "ratio": st.floats(0.01, 1).map(str),
         "switch": st.sampled_from(["true", "false"]),
         "choice": st.sampled_from(pin.choices or ("-",)),

@@ -7,6 +7,7 @@ import csv
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,11 @@ ISSUES = ("BACKBONE", "TRAINING", "INFERENCE", "CHOOSE", "DEPLOY", "TRAIN", "DIA
 Row = Mapping[str, str]
 
 
+@cache
+def functions(path: Path) -> set[str]:
+    return {n.name for n in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(n, ast.FunctionDef)}
+
+
 def exists(answer: str, root: Path) -> bool:
     """Whether an answer is there: a file under tests, or `tests/file.py::test_name[case]`."""
     name, _, test = answer.partition("::")
@@ -27,8 +33,7 @@ def exists(answer: str, root: Path) -> bool:
         return False
     if not test:
         return path.suffix != ".py"
-    defined = {n.name for n in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(n, ast.FunctionDef)}
-    return test.partition("[")[0] in defined
+    return test.partition("[")[0] in functions(path)
 
 
 def faults(rows: Sequence[Row], open_issues: set[str], root: Path) -> list[str]:

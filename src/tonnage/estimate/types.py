@@ -37,6 +37,9 @@ class Layout:
     zero_stage: int = 0
     num_virtual_stages: int = 1
     has_sequence_parallel: bool = False
+    etp: int | None = None  # tensor-parallel ranks of one expert; None: tp, or 1 when experts are spread
+    first_stage_layers: int | None = None  # None: an equal share
+    last_stage_layers: int | None = None
 
     @property
     def num_devices(self) -> int:
@@ -72,6 +75,9 @@ class EngineSettings:
     has_flash_attention: bool = True
     has_fused_loss: bool = False
     has_compile: bool = False
+    has_dropout: bool = False
+    recompute_modules: tuple[str, ...] = ()  # what selective recomputation covers, as Megatron names it
+    version: str | None = None  # release of the software, by which its constants are chosen
     extra: Mapping[str, str] = field(default_factory=dict[str, str])
 
 

@@ -37,7 +37,8 @@ def encode(value: Any) -> Any:
         return [encode(held) for held in value]
     if isinstance(value, (str, bool, int)):
         return value
-    return value.item() if hasattr(value, "item") else float(value)
+    number: Any = value  # of numpy
+    return number.item() if hasattr(number, "item") else float(number)
 
 
 def _is_default(value: Any, field: Any) -> bool:
@@ -110,7 +111,7 @@ class Decoder:
         return self._held(isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool)), value, path)
 
     def _read_union(self, options: tuple[Any, ...], value: Any, path: str, depth: int) -> Any:
-        nouns = {noun.__name__: noun for noun in options if is_dataclass(noun)}
+        nouns: dict[str, Any] = {str(getattr(noun, "__name__", "")): noun for noun in options if is_dataclass(noun)}
         if isinstance(value, dict) and nouns:
             name = value.get("type", next(iter(nouns)))
             self._held(isinstance(name, str) and name in nouns, name, f"{path}.type")

@@ -20,7 +20,7 @@ class Pin:
     """One field: its path in `Candidate`, its flag if it has one of its own, and what it takes."""
 
     path: str
-    kind: str  # count, natural, ratio, switch, choice, text
+    kind: str  # count, natural, layers, ratio, switch, choice, text
     flag: str = ""
     choices: tuple[str, ...] = ()
     largest: int = _LARGEST_COUNT
@@ -52,8 +52,8 @@ _TABLE: Final = (
     Pin(path="settings.has_flash_attention", kind="switch"),
     Pin(path="settings.has_fused_loss", kind="switch"),
     Pin(path="settings.has_compile", kind="switch"),
-    Pin(path="offload.num_cpu_expert_layers", kind="natural", flag="--cpu-experts"),
-    Pin(path="offload.num_cpu_layers", kind="natural"),
+    Pin(path="offload.num_cpu_expert_layers", kind="layers", flag="--cpu-experts"),
+    Pin(path="offload.num_cpu_layers", kind="layers"),
     Pin(path="offload.optimizer", kind="switch"),
     Pin(path="offload.parameters", kind="switch"),
     Pin(path="offload.activations", kind="switch"),
@@ -101,6 +101,14 @@ def _read_count(pin: Pin, text: str, where: str) -> int:
     return number
 
 
+def _read_layers(pin: Pin, text: str, where: str) -> int | str:
+    """Read a number of layers, or "all", or "all-12" for all but twelve; `settle` needs the model for those."""
+    head, dash, rest = text.lower().partition("-")
+    if head != "all":
+        return _read_count(replace(pin, kind="natural"), text, where)
+    return f"all-{_read_count(replace(pin, kind='natural'), rest, where)}" if dash else "all"
+
+
 def _read_ratio(pin: Pin, text: str, where: str) -> float:
     del pin
     try:
@@ -137,6 +145,7 @@ def _read_text(pin: Pin, text: str, where: str) -> str:
 _READERS: Final = {
     "count": _read_count,
     "natural": _read_count,
+    "layers": _read_layers,
     "ratio": _read_ratio,
     "switch": _read_switch,
     "choice": _read_choice,
@@ -153,6 +162,19 @@ def write_pin(path: str, value: Scalar) -> tuple[str, ...]:
     text = str(value).lower() if isinstance(value, bool) else str(value)
     pin = PINS.get(path)
     return (pin.flag, text) if pin and pin.flag else ("--set", f"{path}={text}")
+
+
+def settle(pins: Mapping[str, Scalar], num_layers: int) -> dict[str, Scalar]:
+    """Return the pins with "all" and "all-12" layers counted.
+
+    >>> settle({"offload.num_cpu_layers": "all-12", "layout.tp": 2}, 48)
+    {'offload.num_cpu_layers': 36, 'layout.tp': 2}
+    """
+    settled = dict(pins)
+    for path, value in pins.items():
+        if path in PINS and PINS[path].kind == "layers" and isinstance(value, str):
+            settled[path] = max(0, num_layers - int(value.removeprefix("all").lstrip("-") or "0"))
+    return settled
 
 
 def with_pins(candidate: Candidate, pins: Mapping[str, Scalar]) -> Candidate:

@@ -23,3 +23,4 @@ class Precision:
     kv: str = "fp16"
     gradients: str = "bf16"
     has_fp32_master: bool = False
+    unquantized: str | None = None  # embedding, head and norms, where they are not held as the compute type

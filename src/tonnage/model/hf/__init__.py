@@ -12,6 +12,7 @@ from tonnage.model.hf.decoder import all_windowed, decoder, windowed_above
 from tonnage.model.hf.families import family
 from tonnage.model.hf.fields import Fields
 from tonnage.model.hf.hybrid import qwen_hybrid
+from tonnage.model.hf.image_tokens import num_image_tokens
 from tonnage.model.hf.moe import qwen_moe
 from tonnage.model.hf.multimodal import with_tower
 from tonnage.model.hf.quantization import quantization_from_config
@@ -80,6 +81,7 @@ def model_from_config(config: Mapping[str, Any], name: str = "", source: str = "
         source=source,
         quantization=quantization_from_config(f),
         encoder=model.encoder or encoder_from_config(f),
+        default_num_image_tokens=num_image_tokens(f),
     )
 
 

@@ -1,0 +1,469 @@
+"""An existing configuration or launch line, read into the words of a request.
+
+Read are DeepSpeed, accelerate and torchtitan configurations, and launch lines of vLLM, SGLang, llama.cpp, torchrun,
+deepspeed and Megatron-LM. Which flag means which field stands in `data/adopt/flags.csv`, with the source in which
+it was read in `data/adopt/programs.csv`. What does not bear on memory or time is left aside; what does but has no
+field here is named in `Adopted.ignored`, so that nobody believes it was counted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from tonnage import datafiles
+from tonnage.errors import BadFileError
+
+LARGEST_BYTES: Final = 1 << 20
+_ENGINE_FIELDS: Final = ("--tensor-split", "-ts", "--override-tensor", "-ot", "--cpu-offload-gb", "--swap-space")
+_DTYPES: Final = {
+    "bfloat16": "bf16", "bf16": "bf16", "half": "fp16", "float16": "fp16", "fp16": "fp16", "float": "fp32",
+    "float32": "fp32", "fp32": "fp32", "no": "fp32", "fp8": "fp8",
+}  # fmt: skip
+_CACHES: Final = {
+    "auto": None, "f16": "fp16", "fp16": "fp16", "bf16": "bf16", "bfloat16": "bf16", "f32": "fp32",
+    "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8",
+}  # fmt: skip
+_FORMATS: Final = {
+    "awq_marlin": "awq", "gptq_marlin": "gptq", "bitsandbytes": "nf4", "modelopt_fp4": "nvfp4", "modelopt": "fp8",
+    "modelopt_fp8": "fp8", "gguf": None, "compressed-tensors": None, "unquant": None,
+}  # fmt: skip
+_OPTIMIZERS: Final = {
+    "adam": "adamw", "adamw": "adamw", "adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_bnb_8bit": "adamw_8bit",
+    "adamw_8bit": "adamw_8bit", "adamw_torch_8bit": "adamw_8bit", "paged_adamw_8bit": "paged_adamw_8bit",
+    "adafactor": "adafactor", "muon": "muon", "dist_muon": "muon", "sgd": "sgd",
+}  # fmt: skip
+_SHARDING: Final = {
+    "FULL_SHARD": 3, "HYBRID_SHARD": 3, "SHARD_GRAD_OP": 2, "HYBRID_SHARD_ZERO2": 2, "NO_SHARD": 0,
+    "1": 3, "2": 2, "3": 0, "4": 3, "5": 2, "TRUE": 3, "FALSE": 2,
+    "OPTIM_GRADS_PARAMS": 3, "OPTIM_GRADS": 2, "OPTIM": 1,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
+    """What a file said, in the words that `make_request` takes; `ignored` bears on the answer but has no field."""
+
+    kind: str
+    goal: str | None = None
+    model: str | None = None
+    engine: str | None = None
+    num_devices: int | None = None
+    num_nodes: int | None = None
+    load: Mapping[str, str] = field(default_factory=dict[str, str])
+    pins: Mapping[str, str] = field(default_factory=dict[str, str])
+    ignored: tuple[str, ...] = ()
+
+
+class _Found:
+    """What has been read so far."""
+
+    def __init__(self, kind: str, where: str) -> None:
+        self.kind = kind
+        self.where = where
+        self.values: dict[str, str] = {}
+        self.ignored: list[str] = []
+
+    def put(self, target: str, value: object) -> None:
+        """Keep a value, unless the file leaves it open."""
+        if value is None or str(value).lower() in ("auto", ""):
+            return
+        self.values[target] = str(value).lower() if isinstance(value, bool) else str(value)
+
+    def take(self, target: str) -> str | None:
+        """Take out a value that is no field of its own."""
+        return self.values.pop(target, None)
+
+    def number(self, target: str) -> int | None:
+        """Take out a whole number."""
+        text = self.take(target)
+        if text is None:
+            return None
+        if not (text.isascii() and text.isdigit() and 0 < int(text[:12]) < 1 << 31):
+            raise BadFileError(f"'{text[:40]}' is not a number of {target}", where=self.where, fix="mend the file")
+        return int(text)
+
+    def adopted(self, *, goal: str | None, engine: str | None = None) -> Adopted:
+        """Return everything as words of a request."""
+        model, devices, nodes = self.take("model"), self.number("devices"), self.number("nodes")
+        load = {n.removeprefix("load."): v for n, v in self.values.items() if n.startswith("load.")}
+        pins = {n: v for n, v in self.values.items() if not n.startswith("load.")}
+        return Adopted(
+            kind=self.kind,
+            goal=goal,
+            model=model,
+            engine=engine,
+            num_devices=devices,
+            num_nodes=nodes,
+            load=load,
+            pins=pins,
+            ignored=tuple(self.ignored),
+        )
+
+
+def adopt(text: str, name: str) -> Adopted:
+    """Read a configuration or a launch line.
+
+    Parameters
+    ----------
+    text : str
+        The file's text.
+    name : str
+        Its name; the ending says what it is.
+
+    Returns
+    -------
+    Adopted
+        Words for `make_request`.
+
+    Raises
+    ------
+    BadFileError
+        Not a file of a kind that is read here.
+
+    Examples
+    --------
+    >>> dict(adopt("vllm serve Qwen/Qwen3-8B -tp 2 --max-model-len 32768", "run.sh").pins)
+    {'layout.tp': '2'}
+    """
+    if len(text) > LARGEST_BYTES:
+        raise BadFileError("larger than any configuration", where=name, fix="give the configuration itself")
+    ending = name.lower().rpartition(".")[2]
+    if ending == "json" or text.lstrip().startswith("{"):
+        return _from_json(_load(text, name, json.loads), name)
+    if ending == "toml":
+        return _from_torchtitan(_load(text, name, tomllib.loads), name)
+    if ending in ("yaml", "yml"):
+        return _from_accelerate(read_flat_yaml(text, name), name)
+    return _from_launch(text, name)
+
+
+def _load(text: str, name: str, load: Callable[[str], Any]) -> dict[str, Any]:
+    try:
+        table = load(text)
+    except (ValueError, RecursionError) as error:
+        raise BadFileError(f"cannot be read: {error}", where=name, fix="mend the file") from None
+    if not isinstance(table, dict):
+        raise BadFileError("is not a table of settings", where=name, fix="give the configuration itself")
+    return table
+
+
+def _at(table: Mapping[str, Any], path: str) -> Any:
+    """Return what stands at a dotted path, None where nothing does."""
+    value: Any = table
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _from_json(table: dict[str, Any], name: str) -> Adopted:
+    if "distributed_type" in table or "compute_environment" in table:
+        return _from_accelerate(table, name)
+    known = {"zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "bf16", "fp16", "optimizer"}
+    if not known & set(table):
+        fix = "give a DeepSpeed, accelerate or torchtitan configuration, or a launch line"
+        raise BadFileError("not a configuration that is known", where=name, fix=fix)
+    return _from_deepspeed(table, name)
+
+
+def _from_deepspeed(table: dict[str, Any], name: str) -> Adopted:
+    found = _Found("DeepSpeed", name)
+    found.put("micro_batch_size", table.get("train_micro_batch_size_per_gpu"))
+    found.put("load.global_batch", table.get("train_batch_size"))
+    found.put("layout.zero_stage", _at(table, "zero_optimization.stage"))
+    for part, target in (("optimizer", "offload.optimizer"), ("param", "offload.parameters")):
+        place = _at(table, f"zero_optimization.offload_{part}.device")
+        is_old = bool(_at(table, f"zero_optimization.cpu_offload{'_param' if part == 'param' else ''}"))
+        found.put(target, True if place == "cpu" or is_old else None)
+        if place == "nvme":
+            found.ignored.append(f"zero_optimization.offload_{part}.device = nvme")
+    _put_optimizer(found, _at(table, "optimizer.type"))
+    halves = [half for half in ("bf16", "fp16") if str(_at(table, f"{half}.enabled")).lower() == "true"]
+    is_open = any(_at(table, f"{half}.enabled") == "auto" for half in ("bf16", "fp16"))
+    found.put("precision.compute", None if is_open and not halves else (halves or ["fp32"])[0])
+    ratio = _at(table, "zero_optimization.offload_optimizer.ratio")
+    if isinstance(ratio, float) and ratio < 1:
+        found.ignored.append(f"zero_optimization.offload_optimizer.ratio = {ratio}")
+    return found.adopted(goal=None, engine="deepspeed")
+
+
+def _put_optimizer(found: _Found, name: object) -> None:
+    if name is None:
+        return
+    known = _OPTIMIZERS.get(str(name).lower())
+    found.put("optimizer", known)
+    if known is None:
+        found.ignored.append(f"optimizer {str(name)[:40]}")
+
+
+def read_flat_yaml(text: str, name: str) -> dict[str, Any]:
+    """Read the YAML that `accelerate config` writes: `key: value`, and one level of tables below a key.
+
+    >>> read_flat_yaml("num_processes: 8\\nfsdp_config:\\n  fsdp_version: 2\\n", "a.yaml")
+    {'num_processes': '8', 'fsdp_config': {'fsdp_version': '2'}}
+    """
+    table: dict[str, Any] = {}
+    inner: dict[str, Any] | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        line = re.sub(r"(^|\s)#.*$", "", line).rstrip()  # noqa: PLW2901  the line without its comment
+        if not line or line == "---":
+            continue
+        match = re.fullmatch(r"( *)([A-Za-z_][\w.-]*):(?: +(.*))?", line)
+        value = (match[3] or "").strip() if match else ""
+        if match is None or value[:1] in ("[", "&", "*", "|", ">", "!") or (match[1] and inner is None):
+            fix = "keep to key: value and one level below, as accelerate config writes it"
+            raise BadFileError("this YAML is more than a flat table", where=f"{name}:{number}", fix=fix)
+        value = value.strip("'\"")
+        if match[1] and inner is not None:
+            inner[match[2]] = value
+        elif value and value != "{}":
+            table[match[2]], inner = value, None
+        else:
+            inner = table[match[2]] = {}
+    return table
+
+
+def _from_accelerate(table: dict[str, Any], name: str) -> Adopted:
+    if "distributed_type" not in table:
+        fix = "give what accelerate config wrote"
+        raise BadFileError("not an accelerate configuration: no distributed_type", where=name, fix=fix)
+    found = _Found("accelerate", name)
+    found.put("devices", table.get("num_processes"))
+    found.put("nodes", table.get("num_machines"))
+    precision = str(table.get("mixed_precision", "no")).lower()
+    found.put("precision.compute", _DTYPES.get(precision))
+    kind = str(table["distributed_type"]).upper()
+    if kind == "DEEPSPEED":
+        _put_accelerate_deepspeed(found, table)
+    elif kind == "FSDP":
+        _put_fsdp(found, table)
+    elif kind == "MEGATRON_LM":
+        _put_accelerate_megatron(found, table)
+    engine = {"DEEPSPEED": "deepspeed", "MEGATRON_LM": "megatron"}.get(kind)
+    adopted = found.adopted(goal=None, engine=engine)
+    if adopted.num_devices and adopted.num_nodes:
+        return replace(adopted, num_devices=max(1, adopted.num_devices // adopted.num_nodes))
+    return adopted
+
+
+def _put_accelerate_deepspeed(found: _Found, table: Mapping[str, Any]) -> None:
+    found.put("layout.zero_stage", _at(table, "deepspeed_config.zero_stage"))
+    for part, target in (("optimizer", "offload.optimizer"), ("param", "offload.parameters")):
+        place = _at(table, f"deepspeed_config.offload_{part}_device")
+        found.put(target, True if place == "cpu" else None)
+        if place == "nvme":
+            found.ignored.append(f"offload_{part}_device: nvme")
+    if path := _at(table, "deepspeed_config.deepspeed_config_file"):
+        found.ignored.append(f"deepspeed_config_file {str(path)[:80]} (import that file itself)")
+
+
+def _put_fsdp(found: _Found, table: Mapping[str, Any]) -> None:
+    strategy = _at(table, "fsdp_config.fsdp_reshard_after_forward") or _at(table, "fsdp_config.fsdp_sharding_strategy")
+    found.put("layout.zero_stage", 3 if strategy is None else _SHARDING.get(str(strategy).upper()))
+    if _is_true(_at(table, "fsdp_config.fsdp_offload_params")):
+        found.put("offload.parameters", True)
+        found.put("offload.optimizer", True)
+    if _is_true(_at(table, "fsdp_config.fsdp_activation_checkpointing")):
+        found.put("recompute", "full")
+    for field_name, target in (("tp", "layout.tp"), ("cp", "layout.cp")):
+        found.put(target, _at(table, f"parallelism_config.parallelism_config_{field_name}_size"))
+
+
+def _put_accelerate_megatron(found: _Found, table: Mapping[str, Any]) -> None:
+    for field_name, target in (("tp_degree", "layout.tp"), ("pp_degree", "layout.pp")):
+        found.put(target, _at(table, f"megatron_lm_config.megatron_lm_{field_name}"))
+    if _is_true(_at(table, "megatron_lm_config.megatron_lm_sequence_parallelism")):
+        found.put("layout.has_sequence_parallel", True)
+    if _is_true(_at(table, "megatron_lm_config.megatron_lm_recompute_activations")):
+        found.put("recompute", "selective")
+    if _is_true(_at(table, "megatron_lm_config.megatron_lm_use_distributed_optimizer")):
+        found.put("layout.zero_stage", 1)
+
+
+def _is_true(value: object) -> bool:
+    return str(value).lower() in ("true", "1", "yes")
+
+
+def _from_torchtitan(table: dict[str, Any], name: str) -> Adopted:
+    if "training" not in table or not isinstance(table["training"], dict):
+        fix = "give a torchtitan job configuration"
+        raise BadFileError("not a torchtitan configuration: no [training]", where=name, fix=fix)
+    found = _Found("torchtitan", name)
+    batch = _at(table, "training.local_batch_size") or _at(table, "training.batch_size")
+    stages = _at(table, "parallelism.pipeline_parallel_degree") or 1
+    in_pipeline = _at(table, "parallelism.pipeline_parallel_microbatch_size") or 1
+    found.put("micro_batch_size", in_pipeline if stages != 1 else batch)
+    total = _at(table, "training.global_batch_size")
+    found.put("load.global_batch", total if isinstance(total, int) and total > 0 else None)
+    found.put("load.seq_len", _at(table, "training.seq_len"))
+    for degree, target in (("tensor", "tp"), ("pipeline", "pp"), ("context", "cp"), ("expert", "ep")):
+        found.put(f"layout.{target}", _at(table, f"parallelism.{degree}_parallel_degree"))
+    shard = _at(table, "parallelism.data_parallel_shard_degree")
+    reshard = _at(table, "parallelism.fsdp_reshard_after_forward")
+    found.put("layout.zero_stage", 0 if shard == 1 else 2 if reshard == "never" else 3)
+    _put_torchtitan_recompute(found, table)
+    if _is_true(_at(table, "training.enable_cpu_offload")):
+        found.put("offload.parameters", True)
+        found.put("offload.optimizer", True)
+    has_compile = _at(table, "training.compile") or _at(table, "compile.enable")
+    found.put("settings.has_compile", True if _is_true(has_compile) else None)
+    converters = _at(table, "model.converters") or []
+    precision = _DTYPES.get(str(_at(table, "training.mixed_precision_param") or "bfloat16"))
+    found.put("precision.compute", "fp8" if "float8" in converters else precision)
+    _put_optimizer(found, _at(table, "optimizer.name"))
+    return found.adopted(goal="pretrain", engine="torchtitan")
+
+
+def _put_torchtitan_recompute(found: _Found, table: Mapping[str, Any]) -> None:
+    """Read the mode: `selective` with a number is every n-th layer whole, with "op" chosen operations of every layer."""
+    mode = _at(table, "activation_checkpoint.mode")
+    option = str(_at(table, "activation_checkpoint.selective_ac_option") or "2")
+    if mode == "selective" and option.isdigit():
+        found.put("recompute", "full")
+        found.put("recompute_every", option)
+    else:
+        found.put("recompute", mode)
+
+
+def _from_launch(text: str, name: str) -> Adopted:
+    words = _words(text, name)
+    programs = {row["program"]: row for row in datafiles.rows("adopt/programs.csv")}
+    program, place = _program(words, programs, name)
+    row = programs[program]
+    found = _Found(program, name)
+    flags = {r["flag"]: r for r in datafiles.rows("adopt/flags.csv") if r["program"] == program}
+    if program == "megatron":
+        flags |= {r["flag"]: r for r in datafiles.rows("adopt/flags.csv") if r["program"] == "torchrun"} | flags
+        place = 0
+    _read_flags(found, words[place + 1 :], flags)
+    _settle(found, words, place, program)
+    goal = None if row["goal"] == "train" else row["goal"]
+    return found.adopted(goal=goal, engine=row["engine"] or None)
+
+
+def _words(text: str, name: str) -> list[str]:
+    """Split a script into words: line ends escaped by a backslash are joined, comments left out."""
+    try:
+        words = shlex.split(text.replace("\\\r\n", " ").replace("\\\n", " "), comments=True)
+    except ValueError as error:
+        raise BadFileError(
+            f"not a launch line: {error}", where=name, fix="give one command, as a shell reads it"
+        ) from None
+    return words
+
+
+def _program(words: list[str], programs: Mapping[str, Mapping[str, str]], name: str) -> tuple[str, int]:
+    """Find which program is started, and where its name stands."""
+    for program, row in programs.items():
+        marks = row["words"].split()
+        for place, word in enumerate(words):
+            last = word.rpartition("/")[2]
+            if word in marks or last in marks or any("/" in m and m in word for m in marks):
+                return program, place
+    known = "vLLM, SGLang, llama.cpp, torchrun, deepspeed or Megatron-LM"
+    raise BadFileError("starts no program that is known", where=name, fix=f"give a launch line of {known}")
+
+
+def _read_flags(found: _Found, words: list[str], flags: Mapping[str, Mapping[str, str]]) -> None:
+    """Walk over the words, `--flag value` and `--flag=value` alike; a dash and an underscore are one."""
+    i = 0
+    while i < len(words):
+        flag, equals, value = words[i].partition("=")
+        row = flags.get(flag) or (flags.get("--" + flag[2:].replace("_", "-")) if flag.startswith("--") else None)
+        following = words[i + 1] if i + 1 < len(words) else ""
+        if row is None:
+            if flag in _ENGINE_FIELDS:
+                found.ignored.append(f"{flag} {value or following}"[:80])
+            i += 1
+            continue
+        takes = not row["kind"].startswith("present")
+        has_value = bool(equals) or (bool(following) and not following.startswith("--"))
+        if not equals and has_value and (takes or row["kind"].startswith(("switch", "present:"))):
+            value = following
+        optional = row["kind"].startswith(("switch", "onoff", "present"))
+        if takes and not has_value and not optional:
+            raise BadFileError(f"{flag} has no value", where=found.where, fix="write the value after it")
+        _put(found, row, flag, value)
+        i += 2 if (takes and has_value and not equals) else 1
+
+
+def _put(found: _Found, row: Mapping[str, str], flag: str, value: str) -> None:
+    kind, _, fixed = row["kind"].partition(":")
+    target = row["target"]
+    if kind == "present":
+        found.put(target, None if value.lower() == "false" else fixed or True)
+    elif kind in ("switch", "onoff"):
+        is_on = value.lower() in ("", "on", "true", "1", "yes") or value.startswith("-")
+        found.put(target, None if value.lower() == "auto" else (fixed if is_on else None) if fixed else is_on)
+    elif kind == "count":
+        found.put(target, _count(found, flag, value))
+    elif kind == "optimizer":
+        _put_optimizer(found, value)
+    elif kind in ("cache", "format", "dtype"):
+        names = {"cache": _CACHES, "format": _FORMATS, "dtype": _DTYPES}[kind]
+        found.put(target, names.get(value.lower(), value.lower()))
+    else:
+        found.put(target, value)
+
+
+def _count(found: _Found, flag: str, value: str) -> int | None:
+    """Read a count as these programs do: 32k is 32,000, 32K is 32,768, -1 and auto leave it open."""
+    if value in ("auto", "-1", "gpu"):
+        return None
+    match = re.fullmatch(r"([0-9]{1,9})(?::[0-9]{1,9})?([kK]?)", value)
+    if match is None:
+        raise BadFileError(f"{flag} {value[:40]} is not a number", where=found.where, fix="write a whole number")
+    return int(match[1]) * {"": 1, "k": 1000, "K": 1024}[match[2]]
+
+
+def _settle(found: _Found, words: list[str], place: int, program: str) -> None:
+    """Turn what a flag means only together with others into fields."""
+    if program == "vllm":
+        _settle_vllm(found, words, place)
+    elif program == "llama_cpp":
+        _settle_llama_cpp(found)
+    elif program == "megatron":
+        sharding, is_fsdp = found.take("sharding"), found.take("megatron_fsdp")
+        if is_fsdp:
+            found.put("layout.zero_stage", _SHARDING.get((sharding or "optim_grads_params").upper()))
+    if (path := found.take("deepspeed_file")) is not None:
+        found.ignored.append(f"--deepspeed {path[:80]} (import that file itself)")
+    accumulation, devices = found.take("accumulation"), found.values.get("devices")
+    micro = found.values.get("micro_batch_size")
+    if accumulation and devices and micro:
+        nodes = int(found.values.get("nodes", "1"))
+        found.put("load.global_batch", int(accumulation) * int(devices) * nodes * int(micro))
+
+
+def _settle_vllm(found: _Found, words: list[str], place: int) -> None:
+    """Take the model of `vllm serve MODEL`; expert parallelism spans tensor and data parallel ranks."""
+    following = words[place + 1 : place + 3]
+    if following[:1] == ["serve"] and len(following) > 1 and not following[1].startswith("-"):
+        found.put("model", following[1])
+    if found.take("expert_parallel"):
+        found.put("layout.ep", int(found.values.get("layout.tp", "1")) * int(found.values.get("layout.dp", "1")))
+
+
+def _settle_llama_cpp(found: _Found) -> None:
+    """Divide the context, which the slots share; count layers from the host's side instead of the GPU's."""
+    hub = found.take("hub")
+    if hub is not None:
+        model, _, quant = hub.partition(":")
+        found.put("model", model)
+        found.put("precision.weights", quant.lower() or None)
+    cache_v = found.take("cache_v")
+    if cache_v is not None and cache_v != found.values.get("precision.kv", "fp16"):
+        found.ignored.append(f"--cache-type-v {cache_v} (one type is counted for both)")
+    slots = int(found.values.get("load.concurrency", "1"))
+    if (context := found.values.get("load.context")) is not None:
+        found.put("load.context", max(1, int(context) // max(1, slots)))
+    if found.take("all_experts"):
+        found.put("offload.num_cpu_expert_layers", "all")
+    layers = found.take("gpu_layers")
+    if layers is not None and layers.isdigit():
+        found.put("offload.num_cpu_layers", f"all-{layers}")
