@@ -93,7 +93,7 @@ def mixer_bytes_per_token(mixer: Mixer, kv_bytes_per_element: float) -> float:
         Bytes a token. [B]
     """
     match mixer:
-        case Attention(stores_cache=True):
+        case Attention(stores_cache=True, is_bidirectional=False):
             value_dim = mixer.value_head_dim or mixer.head_dim
             return kv_bytes_per_token(mixer.num_kv_heads, mixer.head_dim, value_dim, kv_bytes_per_element)
         case LatentAttention():

@@ -87,7 +87,7 @@ def count(model: Model) -> ParameterCounts:
         total=sum(found.values()),
         text=text,
         active=text - idle,
-        active_without_embedding=text - idle - model.vocab_size * model.hidden_size,
+        active_without_embedding=text - idle - model.vocab_size * (model.embedding_size or model.hidden_size),
     )
 
 

@@ -30,6 +30,7 @@ class Attention:
     num_sinks: int = 0
     stores_cache: bool = True  # False: reads the cache of an earlier layer, has no key and value projection
     key_is_value: bool = False  # True: no value projection
+    is_bidirectional: bool = False  # an encoder's: sees its whole input at once and keeps no cache
     source_width: int | None = None  # cross-attention: width of the sequence that keys and values are made of
     source_tokens: int | None = None  # cross-attention: length of that sequence, where the model fixes it
     input_size: int | None = None  # width of what the queries are made of, where it is not the hidden size
@@ -201,6 +202,7 @@ class Model:
     vocab_size: int
     layers: tuple[Layer, ...]
     other_parameters: Mapping[str, int] = field(default_factory=dict[str, int])
+    embedding_size: int | None = None  # width of the token table, where it is not the hidden size
     is_tied: bool = False
     max_position_tokens: int | None = None
     dtype: str = "bfloat16"

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from tonnage.errors import BadFileError, RequestError
 from tonnage.model.hf.decoder import all_windowed, decoder, windowed_above
+from tonnage.model.hf.encoders import ENCODERS
 from tonnage.model.hf.families import family
 from tonnage.model.hf.fields import Fields
 from tonnage.model.hf.hybrid import qwen_hybrid
@@ -35,6 +36,7 @@ BUILDERS: Final[dict[str, Builder]] = {
     "qwen3_5_text": partial(qwen_hybrid, is_sparse=False),
     "qwen3_5_moe": partial(with_tower, build_text=partial(qwen_hybrid, is_sparse=True)),
     "qwen3_5_moe_text": partial(qwen_hybrid, is_sparse=True),
+    **ENCODERS,
 }
 
 
