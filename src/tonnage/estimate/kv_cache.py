@@ -127,7 +127,7 @@ def mixer_state_bytes(mixer: Mixer, state_dtype_bytes: float = 2) -> float:
             elements = mixer.inner_size * mixer.state_size
             return state_bytes(mixer.inner_size, mixer.conv_kernel, elements, state_dtype_bytes)
         case Mamba2():
-            channels = mixer.num_heads * mixer.head_dim + 2 * mixer.num_groups * mixer.state_size
+            channels = (mixer.inner_size or mixer.num_heads * mixer.head_dim) + 2 * mixer.num_groups * mixer.state_size
             elements = mixer.num_heads * mixer.head_dim * mixer.state_size
             return state_bytes(channels, mixer.conv_kernel, elements, state_dtype_bytes)
         case ShortConvolution():

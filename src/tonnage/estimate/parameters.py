@@ -16,8 +16,10 @@ from typing import Final
 
 from tonnage.model.types import (
     Attention,
+    CompressedAttention,
     FeedForward,
     GatedDeltaNet,
+    Indexer,
     LatentAttention,
     Layer,
     LightningAttention,
@@ -87,7 +89,7 @@ def count(model: Model) -> ParameterCounts:
         total=sum(found.values()),
         text=text,
         active=text - idle,
-        active_without_embedding=text - idle - model.vocab_size * (model.embedding_size or model.hidden_size),
+        active_without_embedding=text - idle - (found["embedding"] - model.per_layer_embedding_parameters),
     )
 
 
@@ -113,10 +115,10 @@ def layer_parameters(layer: Layer, hidden_size: int) -> dict[str, int]:
 
     if not layer.is_repeat:
         for mixer in layer.mixers:
-            add(component_of(mixer), mixer_parameters(mixer, hidden_size))
+            add(layer.mixer_component or component_of(mixer), mixer_parameters(mixer, hidden_size))
         for feed_forward in layer.feed_forwards:
             for component, number in feed_forward_parameters(feed_forward, hidden_size).items():
-                add(component, number)
+                add(layer.mlp_component if component == "mlp" else component, number)
         add("norm", layer.norm_parameters)
     add("other", layer.other_parameters)
     return found
@@ -124,7 +126,8 @@ def layer_parameters(layer: Layer, hidden_size: int) -> dict[str, int]:
 
 def component_of(mixer: Mixer) -> str:
     """Return the component that a mixer's weights belong to."""
-    return "attention" if isinstance(mixer, Attention | LatentAttention) else "linear_attn_ssm"
+    is_softmax = isinstance(mixer, Attention | LatentAttention | CompressedAttention)
+    return "attention" if is_softmax or isinstance(mixer, LightningAttention) else "linear_attn_ssm"
 
 
 def mixer_parameters(mixer: Mixer, hidden_size: int) -> int:
@@ -147,6 +150,8 @@ def mixer_parameters(mixer: Mixer, hidden_size: int) -> int:
             return attention_parameters(mixer, hidden_size)
         case LatentAttention():
             return latent_attention_parameters(mixer, hidden_size)
+        case CompressedAttention():
+            return compressed_attention_parameters(mixer, hidden_size)
         case GatedDeltaNet():
             return gated_delta_net_parameters(mixer, hidden_size)
         case Mamba1():
@@ -200,6 +205,8 @@ def attention_parameters(mixer: Attention, hidden_size: Count) -> Count:
         total += mixer.head_dim * (2 if mixer.stores_cache else 1)
     elif mixer.qk_norm == "row":
         total += mixer.num_heads * mixer.head_dim + key
+    if mixer.indexer is not None:
+        total += mixer.indexer.parameters or 0
     return total + mixer.num_sinks + mixer.extra_parameters
 
 
@@ -240,15 +247,104 @@ def latent_attention_parameters(mixer: LatentAttention, hidden_size: Count) -> C
     if mixer.has_bias:
         total += (mixer.q_lora_rank or 0) + rank + rope + hidden_size
     if mixer.indexer is not None:
-        width = mixer.indexer.num_heads * mixer.indexer.head_dim
-        query_source = mixer.q_lora_rank or hidden_size
-        total += query_source * width + hidden_size * mixer.indexer.head_dim + 2 * mixer.indexer.head_dim
-        total += hidden_size * mixer.indexer.num_heads
+        total += indexer_parameters(mixer.indexer, hidden_size, mixer.q_lora_rank or hidden_size)
     return total + mixer.extra_parameters
 
 
+def indexer_parameters(indexer: Indexer, hidden_size: Count, query_rank: Count) -> Count:
+    """Return the parameters of DSA's token selector: queries, one key with its norm, a weight for each head.
+
+    Parameters
+    ----------
+    indexer : Indexer
+        The selector.
+    hidden_size : numeric
+        Width of the residual stream. [1]
+    query_rank : numeric
+        Width of what its queries are made of. [1]
+
+    Returns
+    -------
+    numeric
+        Parameters. [1]
+
+    References
+    ----------
+    .. [1] DeepSeek-AI, "DeepSeek-V3.2", 2025, arXiv:2512.02556, section 2.
+
+    Examples
+    --------
+    DeepSeek-V3.2:
+
+    >>> indexer_parameters(Indexer(num_heads=64, head_dim=128, top_k=2048), 7168, 1536)
+    13959424
+    """
+    width = indexer.num_heads * indexer.head_dim
+    return query_rank * width + hidden_size * indexer.head_dim + 2 * indexer.head_dim + hidden_size * indexer.num_heads
+
+
+def compressed_attention_parameters(mixer: CompressedAttention, hidden_size: Count) -> Count:
+    """Return the parameters of DeepSeek-V4's attention with its compressor and token selector.
+
+    Parameters
+    ----------
+    mixer : CompressedAttention
+        The mixer.
+    hidden_size : numeric
+        Width of the residual stream. [1]
+
+    Returns
+    -------
+    numeric
+        Parameters. [1]
+
+    References
+    ----------
+    .. [1] Derived from the shapes of the weights in huggingface/transformers 5.24.0, `models/deepseek_v4`: low-rank
+       queries and outputs, one head that is key and value, sinks; a compressor has a value, a gate and a table of
+       positions, twice as wide where its windows overlap, and a norm.
+    """
+    width, rank, groups = mixer.num_heads * mixer.head_dim, mixer.q_lora_rank, mixer.num_output_groups
+    total = hidden_size * rank + rank + rank * width + (hidden_size + 1) * mixer.head_dim + mixer.num_heads
+    total += groups * mixer.o_lora_rank * (width // groups + hidden_size)
+    if mixer.compress_tokens is not None:
+        series = 2 if mixer.has_overlap else 1
+        total += compressor_parameters(hidden_size, mixer.head_dim, series, mixer.compress_tokens)
+        if mixer.indexer is not None:
+            index = mixer.indexer
+            total += compressor_parameters(hidden_size, index.head_dim, series, mixer.compress_tokens)
+            total += rank * index.num_heads * index.head_dim + hidden_size * index.num_heads
+    return total + mixer.extra_parameters
+
+
+def compressor_parameters(hidden_size: Count, head_dim: Count, num_series: Count, num_tokens: Count) -> Count:
+    """Return the parameters of what turns several tokens into one entry of the cache.
+
+    Parameters
+    ----------
+    hidden_size : numeric
+        Width of the residual stream. [1]
+    head_dim : numeric
+        Width of an entry. [1]
+    num_series : numeric
+        2 where windows overlap, else 1. [1]
+    num_tokens : numeric
+        Tokens to an entry. [1]
+
+    Returns
+    -------
+    numeric
+        Parameters. [1]
+
+    References
+    ----------
+    .. [1] Derived from `DeepseekV4CSACompressor` and `DeepseekV4HCACompressor` of huggingface/transformers 5.24.0.
+    """
+    return (2 * hidden_size + num_tokens) * num_series * head_dim + head_dim
+
+
 def gated_delta_net_parameters(mixer: GatedDeltaNet, hidden_size: Count) -> Count:
-    """Return the parameters of a gated delta net: projections, two gates, convolution, decay and norm.
+    """Return the parameters of a gated delta net: projections, write strength, decay, output gate, convolution, norm.
 
     Parameters
     ----------
@@ -265,6 +361,7 @@ def gated_delta_net_parameters(mixer: GatedDeltaNet, hidden_size: Count) -> Coun
     References
     ----------
     .. [1] S. Yang et al., "Gated Delta Networks", ICLR 2025, arXiv:2412.06464.
+    .. [2] Moonshot AI, "Kimi Linear", 2025, arXiv:2510.26692, with a decay for each channel.
 
     Examples
     --------
@@ -275,11 +372,37 @@ def gated_delta_net_parameters(mixer: GatedDeltaNet, hidden_size: Count) -> Coun
     ...     5120)
     115876064
     """
-    key = mixer.num_key_heads * mixer.key_head_dim
-    value = mixer.num_value_heads * mixer.value_head_dim
-    projections = hidden_size * (2 * key + 2 * value + 2 * mixer.num_value_heads) + value * hidden_size
-    convolution = (2 * key + value) * mixer.conv_kernel
-    return projections + convolution + 2 * mixer.num_value_heads + mixer.value_head_dim + mixer.extra_parameters
+    heads, key = mixer.num_value_heads, mixer.num_key_heads * mixer.key_head_dim
+    value = heads * mixer.value_head_dim
+    decay = key if mixer.has_channel_decay else heads
+    total = hidden_size * (2 * key + 2 * value + heads) + (2 * key + value) * mixer.conv_kernel
+    total += low_rank_parameters(hidden_size, decay, mixer.decay_rank) + decay + heads
+    total += low_rank_parameters(hidden_size, value, mixer.gate_rank) + mixer.value_head_dim
+    return total + mixer.extra_parameters
+
+
+def low_rank_parameters(input_size: Count, output_size: Count, rank: Count | None) -> Count:
+    """Return the parameters of a projection, or of two with a narrow middle.
+
+    Parameters
+    ----------
+    input_size : numeric
+        Width of the input. [1]
+    output_size : numeric
+        Width of the output. [1]
+    rank : numeric or None
+        Width of the middle; None for one projection. [1]
+
+    Returns
+    -------
+    numeric
+        Parameters. [1]
+
+    References
+    ----------
+    .. [1] Derived: one matrix of input x output, or input x rank and rank x output.
+    """
+    return input_size * output_size if rank is None else rank * (input_size + output_size)
 
 
 def mamba1_parameters(mixer: Mamba1, hidden_size: Count) -> Count:
@@ -330,7 +453,7 @@ def mamba2_parameters(mixer: Mamba2, hidden_size: Count) -> Count:
     ----------
     .. [1] T. Dao and A. Gu, "Transformers are SSMs", ICML 2024, arXiv:2405.21060.
     """
-    inner = mixer.num_heads * mixer.head_dim
+    inner = mixer.inner_size or mixer.num_heads * mixer.head_dim
     channels = inner + 2 * mixer.num_groups * mixer.state_size
     projected = inner + channels + mixer.num_heads
     total = hidden_size * projected + channels * mixer.conv_kernel + 3 * mixer.num_heads + inner * hidden_size
@@ -471,7 +594,8 @@ def feed_forward_parameters(feed_forward: FeedForward, hidden_size: int) -> dict
     router = feed_forward.router_parameters
     return {
         "router": hidden_size * feed_forward.num_experts if router is None else router,
-        "experts": feed_forward.num_experts * expert_parameters(feed_forward, hidden_size),
+        "experts": feed_forward.num_experts * expert_parameters(feed_forward, hidden_size)
+        + feed_forward.num_identity_experts * feed_forward.identity_expert_parameters,
         "shared_experts": mlp_parameters(feed_forward.shared, hidden_size) if feed_forward.shared else 0,
         "shared_expert_gate": feed_forward.shared_gate_parameters,
         "mlp": feed_forward.extra_parameters,

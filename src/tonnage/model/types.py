@@ -14,6 +14,17 @@ QkNorm = Literal["none", "head", "row"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Indexer:
+    """A selector of the tokens that sparse attention looks at (DSA, MiniMax-M3, DeepSeek-V4)."""
+
+    num_heads: int
+    head_dim: int
+    top_k: int  # tokens or, where `block_tokens` is more than 1, blocks of tokens
+    block_tokens: int = 1
+    parameters: int | None = None  # None: those of DSA beside a latent attention
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
     """Softmax attention with grouped heads: MHA, GQA and MQA, full, sliding-window or chunked."""
 
@@ -31,19 +42,11 @@ class Attention:
     stores_cache: bool = True  # False: reads the cache of an earlier layer, has no key and value projection
     key_is_value: bool = False  # True: no value projection
     is_bidirectional: bool = False  # an encoder's: sees its whole input at once and keeps no cache
+    indexer: Indexer | None = None
     source_width: int | None = None  # cross-attention: width of the sequence that keys and values are made of
     source_tokens: int | None = None  # cross-attention: length of that sequence, where the model fixes it
     input_size: int | None = None  # width of what the queries are made of, where it is not the hidden size
     extra_parameters: int = 0  # derived per family in model/hf.py, with its reason there
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Indexer:
-    """DSA's token selector beside a latent attention."""
-
-    num_heads: int
-    head_dim: int
-    top_k: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,14 +67,16 @@ class LatentAttention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatedDeltaNet:
-    """Linear attention with a gated delta rule; also Kimi's KDA by its extra parameters."""
+    """Linear attention with a gated delta rule; Kimi's KDA decays each channel and has gates of low rank."""
 
     num_key_heads: int
     num_value_heads: int
     key_head_dim: int
     value_head_dim: int
     conv_kernel: int
-    variant: str = "gdn"
+    has_channel_decay: bool = False  # True: a decay for each key channel, not for each head
+    decay_rank: int | None = None  # None: the decay is projected at full rank
+    gate_rank: int | None = None  # None: the output gate is projected at full rank
     extra_parameters: int = 0
 
 
@@ -97,6 +102,7 @@ class Mamba2:
     num_groups: int
     state_size: int
     conv_kernel: int
+    inner_size: int | None = None  # None: heads x head_dim
     has_conv_bias: bool = True
     has_projection_bias: bool = False
     has_norm: bool = True
@@ -121,7 +127,32 @@ class LightningAttention:
     extra_parameters: int = 0
 
 
-Mixer = Attention | LatentAttention | GatedDeltaNet | Mamba1 | Mamba2 | ShortConvolution | LightningAttention
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompressedAttention:
+    """DeepSeek-V4's attention: one shared key-value head in a window, and beyond it one entry for many tokens."""
+
+    num_heads: int
+    head_dim: int
+    q_lora_rank: int
+    num_output_groups: int
+    o_lora_rank: int
+    window_tokens: int
+    compress_tokens: int | None = None  # tokens to one compressed entry; None: the window is all
+    has_overlap: bool = False  # compressed entries made of two overlapping halves
+    indexer: Indexer | None = None
+    extra_parameters: int = 0
+
+
+Mixer = (
+    Attention
+    | LatentAttention
+    | CompressedAttention
+    | GatedDeltaNet
+    | Mamba1
+    | Mamba2
+    | ShortConvolution
+    | LightningAttention
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +176,8 @@ class Moe:
     is_gated: bool = True
     has_expert_bias: bool = False
     expert_input_size: int | None = None  # width the experts work in, where it is not the hidden size
-    num_identity_experts: int = 0  # experts without weights, which pass a token through
+    num_identity_experts: int = 0  # experts that pass a token through
+    identity_expert_parameters: int = 0  # allocated for each of them all the same
     router_parameters: int | None = None  # None: hidden_size x num_experts
     shared: Mlp | None = None
     shared_gate_parameters: int = 0
@@ -163,6 +195,8 @@ class Layer:
     feed_forwards: tuple[FeedForward, ...] = ()
     norm_parameters: int = 0
     other_parameters: int = 0
+    mixer_component: str | None = None  # component the mixers count under; None: by their kind
+    mlp_component: str = "mlp"  # component dense feed-forwards count under
     is_repeat: bool = False  # runs with the weights of an earlier layer; only `other_parameters` are its own
 
 
@@ -193,7 +227,7 @@ class Quantization:
 class Model:
     """A language model, all that any estimate needs to know of it.
 
-    `parameters` beyond the layers are given by component: embedding, lm_head (absent when tied), norm, other.
+    `other_parameters` beyond the layers are given by component: embedding, lm_head (absent when tied), norm, other.
     """
 
     name: str
@@ -203,6 +237,7 @@ class Model:
     layers: tuple[Layer, ...]
     other_parameters: Mapping[str, int] = field(default_factory=dict[str, int])
     embedding_size: int | None = None  # width of the token table, where it is not the hidden size
+    per_layer_embedding_parameters: int = 0  # share of the embedding that every layer reads a row of
     is_tied: bool = False
     max_position_tokens: int | None = None
     dtype: str = "bfloat16"
@@ -225,7 +260,9 @@ class Model:
     @property
     def is_moe(self) -> bool:
         """Whether any layer routes its tokens."""
-        return any(isinstance(part, Moe) for layer, _ in self.groups() for part in layer.feed_forwards)
+        return any(
+            isinstance(part, Moe) and part.num_experts > 0 for layer, _ in self.groups() for part in layer.feed_forwards
+        )
 
 
 def count_equal(layers: Iterable[Layer]) -> tuple[tuple[Layer, int], ...]:

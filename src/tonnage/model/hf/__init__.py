@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 from tonnage.errors import BadFileError, RequestError
-from tonnage.model.hf.decoder import all_windowed, decoder, windowed_above
+from tonnage.model.hf.classic import CLASSIC
 from tonnage.model.hf.encoders import ENCODERS
 from tonnage.model.hf.families import family
 from tonnage.model.hf.fields import Fields
-from tonnage.model.hf.hybrid import qwen_hybrid
 from tonnage.model.hf.image_tokens import num_image_tokens
-from tonnage.model.hf.moe import qwen_moe
-from tonnage.model.hf.multimodal import with_tower
+from tonnage.model.hf.multimodal import MULTIMODAL, TEXT
 from tonnage.model.hf.quantization import quantization_from_config
 from tonnage.model.hf.vision import encoder_from_config
 from tonnage.model.types import Model
@@ -24,20 +21,7 @@ __all__ = ["BUILDERS", "model_from_config"]
 
 Builder = Callable[[Fields], Model]
 
-BUILDERS: Final[dict[str, Builder]] = {
-    "llama": partial(decoder, qkv_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias"),
-    "mistral": partial(decoder, kinds=all_windowed),
-    "qwen2": partial(decoder, qkv_bias=True, kinds=windowed_above),
-    "qwen3": partial(
-        decoder, qkv_bias="attention_bias", output_bias="attention_bias", qk_norm="head", kinds=windowed_above
-    ),
-    "qwen3_moe": partial(qwen_moe, qkv_bias="attention_bias", output_bias="attention_bias", qk_norm="head"),
-    "qwen3_5": partial(with_tower, build_text=partial(qwen_hybrid, is_sparse=False)),
-    "qwen3_5_text": partial(qwen_hybrid, is_sparse=False),
-    "qwen3_5_moe": partial(with_tower, build_text=partial(qwen_hybrid, is_sparse=True)),
-    "qwen3_5_moe_text": partial(qwen_hybrid, is_sparse=True),
-    **ENCODERS,
-}
+BUILDERS: Final[dict[str, Builder]] = {**TEXT, **CLASSIC, **MULTIMODAL, **ENCODERS}
 
 
 def model_from_config(config: Mapping[str, Any], name: str = "", source: str = "") -> Model:

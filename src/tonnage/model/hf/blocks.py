@@ -1,14 +1,22 @@
-"""The blocks that most families are made of, read from a config's fields."""
+"""The blocks that most families are made of, and how a family is put together from them.
+
+A family is one row of a table: `partial(build, mixer=…, dense=…, sparse=…)`. A trait given as text names the field of
+the config that decides it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from tonnage.model.hf.fields import Fields
-from tonnage.model.types import Attention, Layer, Mlp, Model, QkNorm
+from tonnage.model.types import Attention, FeedForward, Layer, Mixer, Mlp, Model, Moe, QkNorm
 
 Spec = TypeVar("Spec", bound=Hashable)
+MakeMixer = Callable[[Fields, str], Mixer]
+MakeFeedForward = Callable[[Fields], FeedForward]
+Kinds = Callable[[Fields], list[str]]
+Sparsity = Callable[[Fields], list[bool]]
 
 FULL: Final = "full_attention"
 SLIDING: Final = "sliding_attention"
@@ -26,45 +34,137 @@ def chosen(f: Fields, choice: bool | str) -> bool:
     return f.flag(choice) if isinstance(choice, str) else choice
 
 
-def head_dim(f: Fields, num_heads: int, hidden_size: int) -> int:
-    """Return the width of a head: as given, else an equal share of the hidden size."""
-    return f.count_or("head_dim", hidden_size // num_heads)
-
-
-def num_kv_heads(f: Fields, num_heads: int) -> int:
-    """Return the number of key-value heads: as given, else one a query head."""
-    return f.count_or("num_key_value_heads", num_heads)
-
-
 def attention(
     f: Fields,
-    *,
     kind: str = FULL,
+    *,
     qkv_bias: bool | str = False,
     output_bias: bool | str = False,
     qk_norm: QkNorm = "none",
+    qk_norm_if: bool | str = True,
     has_output_gate: bool = False,
-    extra_parameters: int = 0,
+    has_sinks: bool = False,
+    can_set_head_dim: bool = True,
 ) -> Attention:
-    """Return grouped attention from the usual fields."""
+    """Return grouped attention from the usual fields.
+
+    Parameters
+    ----------
+    kind : str
+        The layer's kind: full, sliding or chunked.
+    qk_norm_if : bool or str
+        Whether the family's norm of queries and keys is there.
+    can_set_head_dim : bool
+        Whether a `head_dim` in the config counts; else a head is an equal share of the hidden size.
+    """
     hidden_size, heads = f.count("hidden_size"), f.count("num_attention_heads")
+    share = hidden_size // heads
     return Attention(
         num_heads=heads,
-        num_kv_heads=num_kv_heads(f, heads),
-        head_dim=head_dim(f, heads, hidden_size),
+        num_kv_heads=f.count_or("num_key_value_heads", heads),
+        head_dim=f.count_or("head_dim", share) if can_set_head_dim else share,
         window_tokens=f.maybe_count("sliding_window") if kind == SLIDING else None,
         chunk_tokens=f.maybe_count("attention_chunk_size") if kind == CHUNKED else None,
         has_qkv_bias=chosen(f, qkv_bias),
         has_output_bias=chosen(f, output_bias),
-        qk_norm=qk_norm,
+        qk_norm=qk_norm if chosen(f, qk_norm_if) else "none",
         has_output_gate=has_output_gate,
-        extra_parameters=extra_parameters,
+        num_sinks=heads if has_sinks else 0,
     )
 
 
-def mlp(f: Fields, *, is_gated: bool = True, bias: bool | str = False, field: str = "intermediate_size") -> Mlp:
-    """Return a dense feed-forward from the usual fields."""
-    return Mlp(intermediate_size=f.count(field), is_gated=is_gated, has_bias=chosen(f, bias))
+def mlp(f: Fields, *, width: str = "intermediate_size", is_gated: bool = True, bias: bool | str = False) -> Mlp:
+    """Return a dense feed-forward; `width` names the field of its inner width."""
+    return Mlp(intermediate_size=f.count(width), is_gated=is_gated, has_bias=chosen(f, bias))
+
+
+def routed(
+    f: Fields,
+    *,
+    experts: str = "num_local_experts",
+    width: str = "moe_intermediate_size",
+    top_k: str = "num_experts_per_tok",
+    shared: Callable[[Fields], Mlp | None] | None = None,
+    has_shared_gate: bool = False,
+    has_router_bias: bool = False,
+    has_expert_bias: bool = False,
+) -> Moe:
+    """Return a mixture of experts; `experts`, `width` and `top_k` name the fields."""
+    num_experts, hidden_size = f.count(experts), f.count("hidden_size")
+    return Moe(
+        num_experts=num_experts,
+        top_k=f.count_or(top_k, 1),
+        expert_size=f.count(width),
+        has_expert_bias=has_expert_bias,
+        router_parameters=num_experts * (hidden_size + 1) if has_router_bias else None,
+        shared=shared(f) if shared else None,
+        shared_gate_parameters=hidden_size if has_shared_gate else 0,
+    )
+
+
+def shared_experts(f: Fields, *, number: str = "n_shared_experts", bias: bool | str = False) -> Mlp | None:
+    """Return shared experts as one feed-forward, as wide as all of them."""
+    wide = f.count_or(number, 0, least=0) * f.count("moe_intermediate_size")
+    return Mlp(intermediate_size=wide, has_bias=chosen(f, bias)) if wide else None
+
+
+def layer_kinds(f: Fields, otherwise: Callable[[int], str]) -> list[str]:
+    """Return the kind of each layer: as the file lists them, else by the family's rule for a layer's index."""
+    num_layers = f.num_layers()
+    return f.layer_types(num_layers) or [otherwise(index) for index in range(num_layers)]
+
+
+def all_full(f: Fields) -> list[str]:
+    """Every layer sees everything."""
+    return layer_kinds(f, lambda _: FULL)
+
+
+def all_windowed(f: Fields) -> list[str]:
+    """Every layer has the window, where one is set (Mistral)."""
+    kind = SLIDING if f.maybe_count("sliding_window") is not None else FULL
+    return [kind] * f.num_layers()
+
+
+def windowed_by_default(f: Fields) -> list[str]:
+    """Every layer has the window, where one is set and no kinds are listed (Ministral)."""
+    kind = SLIDING if f.maybe_count("sliding_window") is not None else FULL
+    return layer_kinds(f, lambda _: kind)
+
+
+def full_every(period: int, field: str | None = "sliding_window_pattern") -> Kinds:
+    """Every `period`-th layer sees everything, the others have the window; a field may set the period."""
+
+    def kinds(f: Fields) -> list[str]:
+        every = f.count_or(field, period) if field else period
+        return layer_kinds(f, lambda index: SLIDING if (index + 1) % every else FULL)
+
+    return kinds
+
+
+def all_sparse(f: Fields) -> list[bool]:
+    """Every layer has experts."""
+    return [True] * f.num_layers()
+
+
+def all_dense(f: Fields) -> list[bool]:
+    """No layer has experts."""
+    return [False] * f.num_layers()
+
+
+def sparse_after(field: str = "first_k_dense_replace", otherwise: int = 0) -> Sparsity:
+    """Layers have experts from the one that a field gives; `mlp_layer_types`, where listed, decides instead."""
+
+    def sparsity(f: Fields) -> list[bool]:
+        num_layers = f.num_layers()
+        listed = f.words("mlp_layer_types")
+        if listed is not None:
+            if len(listed) < num_layers:
+                raise f.refuse("mlp_layer_types", f"names {len(listed)} of {num_layers} layers")
+            return [kind == "sparse" for kind in listed[:num_layers]]
+        first = f.count_or(field, otherwise, least=0)
+        return [index >= first for index in range(num_layers)]
+
+    return sparsity
 
 
 def stack(specs: Iterable[Spec], make: Callable[[Spec], Layer]) -> tuple[Layer, ...]:
@@ -78,20 +178,72 @@ def stack(specs: Iterable[Spec], make: Callable[[Spec], Layer]) -> tuple[Layer, 
     return tuple(layers)
 
 
-def kinds_or(f: Fields, otherwise: Callable[[int], str]) -> list[str]:
-    """Return the kind of each layer: as the file lists them, else by the family's rule for a layer's index."""
-    num_layers = f.num_layers()
-    return f.layer_types(num_layers) or [otherwise(index) for index in range(num_layers)]
+def build(
+    f: Fields,
+    *,
+    mixer: MakeMixer = attention,
+    kinds: Kinds = all_full,
+    dense: MakeFeedForward = mlp,
+    sparse: MakeFeedForward = routed,
+    sparsity: Sparsity = all_dense,
+    norm: int = RMS,
+    num_norms: int = 2,
+    mixer_components: Mapping[str, str] | None = None,
+    is_tied: bool | None = None,
+    head_bias: bool | str = False,
+) -> Model:
+    """Return a decoder: each layer a mixer and a feed-forward, each behind a norm.
+
+    Parameters
+    ----------
+    mixer : callable
+        Makes a layer's mixer from its kind.
+    kinds : callable
+        Lists the kinds of the layers.
+    dense, sparse : callable
+        Make a layer's feed-forward, without and with experts.
+    sparsity : callable
+        Lists which layers have experts.
+    norm : int
+        Weights of one norm in hidden sizes.
+    num_norms : int
+        Norms of a layer, those inside the mixer left out.
+    mixer_components : mapping
+        The component a kind's weights count under, where it is not the mixer's own.
+    is_tied : bool or None
+        Whether the head is the embedding; None reads `tie_word_embeddings`.
+    """
+    overrides = f.layer_overrides()
+    norm_parameters = num_norms * norm * f.count("hidden_size")
+    components = mixer_components or {}
+
+    def layer(spec: tuple[str, bool, int | None]) -> Layer:
+        kind, is_sparse, index = spec
+        own = f if index is None else f.with_fields(overrides[index])
+        feed_forward = sparse(own) if is_sparse else dense(own)
+        return Layer(
+            mixers=(mixer(own, kind),),
+            feed_forwards=(feed_forward,),
+            norm_parameters=norm_parameters,
+            mixer_component=components.get(kind),
+        )
+
+    specs = [
+        (kind, is_sparse, index if index in overrides else None)
+        for index, (kind, is_sparse) in enumerate(zip(kinds(f), sparsity(f), strict=True))
+    ]
+    return assemble(f, stack(specs, layer), norm=norm, is_tied=is_tied, head_bias=head_bias)
 
 
 def assemble(
     f: Fields,
-    layers: tuple[Layer, ...],
+    layers: Sequence[Layer],
     *,
     norm: int = RMS,
     is_tied: bool | None = None,
     head_bias: bool | str = False,
     extra: Mapping[str, int] | None = None,
+    per_layer_embedding_parameters: int = 0,
 ) -> Model:
     """Return a decoder with token embedding, final norm and head around its layers.
 
@@ -103,11 +255,16 @@ def assemble(
         Whether the head is the embedding; None reads `tie_word_embeddings`.
     extra : mapping
         Further parameters by component.
+    per_layer_embedding_parameters : int
+        Further parameters of the embedding, a row of which every layer reads.
     """
     hidden_size, vocab_size = f.count("hidden_size"), f.count("vocab_size")
     tied = f.flag("tie_word_embeddings") if is_tied is None else is_tied
-    head = (0 if tied else vocab_size * hidden_size) + (vocab_size if chosen(f, head_bias) else 0)
-    other = {"embedding": vocab_size * hidden_size, "norm": norm * hidden_size, "lm_head": head}
+    other = {
+        "embedding": vocab_size * hidden_size + per_layer_embedding_parameters,
+        "norm": norm * hidden_size,
+        "lm_head": (0 if tied else vocab_size * hidden_size) + (vocab_size if chosen(f, head_bias) else 0),
+    }
     for component, count in (extra or {}).items():
         other[component] = other.get(component, 0) + count
     return Model(
@@ -115,9 +272,9 @@ def assemble(
         family=f.model_type,
         hidden_size=hidden_size,
         vocab_size=vocab_size,
-        layers=layers,
+        layers=tuple(layers),
         other_parameters={component: count for component, count in other.items() if count},
+        per_layer_embedding_parameters=per_layer_embedding_parameters,
         is_tied=tied,
         max_position_tokens=f.maybe_count("max_position_embeddings"),
-        dtype=(f.word("dtype") or f.word("torch_dtype") or "bfloat16"),
     )

@@ -8,51 +8,134 @@ References
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Final
 
-from tonnage.model.hf.blocks import FULL, RMS, SLIDING, assemble, attention, kinds_or, mlp, stack
+from tonnage.model.hf.blocks import (
+    FULL,
+    LAYER,
+    PLAIN,
+    SLIDING,
+    all_windowed,
+    attention,
+    build,
+    full_every,
+    layer_kinds,
+    mlp,
+    windowed_by_default,
+)
 from tonnage.model.hf.fields import Fields
-from tonnage.model.types import Layer, Model, QkNorm
-
-Kinds = Callable[[Fields], list[str]]
-
-
-def all_full(f: Fields) -> list[str]:
-    """Every layer sees everything."""
-    return kinds_or(f, lambda _: FULL)
-
-
-def all_windowed(f: Fields) -> list[str]:
-    """Every layer has the window, where one is set (Mistral)."""
-    kind = SLIDING if f.maybe_count("sliding_window") is not None else FULL
-    return [kind] * f.num_layers()
+from tonnage.model.types import Attention, Mlp, Model
 
 
 def windowed_above(f: Fields) -> list[str]:
     """Layers from `max_window_layers` on have the window, where it is switched on (Qwen)."""
     first = f.count_or("max_window_layers", 0, least=0)
     is_on = f.flag("use_sliding_window") and f.maybe_count("sliding_window") is not None
-    return kinds_or(f, lambda index: SLIDING if is_on and index >= first else FULL)
+    return layer_kinds(f, lambda index: SLIDING if is_on and index >= first else FULL)
 
 
-def decoder(
-    f: Fields,
-    *,
-    qkv_bias: bool | str = False,
-    output_bias: bool | str = False,
-    mlp_bias: bool | str = False,
-    qk_norm: QkNorm = "none",
-    norm: int = RMS,
-    norms_per_layer: int = 2,
-    is_gated: bool = True,
-    kinds: Kinds = all_full,
-    head_bias: bool | str = False,
-) -> Model:
-    """Return a dense decoder with a family's traits; a trait given as text names the field that decides it."""
-    feed_forward = mlp(f, is_gated=is_gated, bias=mlp_bias)
-    norms = norms_per_layer * norm * f.count("hidden_size")
+def windowed_without_rope(f: Fields) -> list[str]:
+    """Layers without rotary positions have the window, where it is switched on (SmolLM3)."""
+    is_on = f.flag("use_sliding_window") and f.maybe_count("sliding_window") is not None
+    num_layers, interval = f.num_layers(), f.count_or("no_rope_layer_interval", 4)
+    has_rope = f.counts("no_rope_layers") or [int((index + 1) % interval != 0) for index in range(num_layers)]
+    if len(has_rope) < num_layers:
+        raise f.refuse("no_rope_layers", f"names {len(has_rope)} of {num_layers} layers")
+    return layer_kinds(f, lambda index: SLIDING if is_on and not has_rope[index] else FULL)
 
-    def layer(kind: str) -> Layer:
-        mixer = attention(f, kind=kind, qkv_bias=qkv_bias, output_bias=output_bias, qk_norm=qk_norm)
-        return Layer(mixers=(mixer,), feed_forwards=(feed_forward,), norm_parameters=norms)
 
-    return assemble(f, stack(kinds(f), layer), norm=norm, head_bias=head_bias)
+def full_every_or_all(f: Fields) -> list[str]:
+    """Every `sliding_window_pattern`-th layer, or each G of "LLLG", sees everything; all without a window (EXAONE 4)."""
+    pattern = f.get("sliding_window_pattern")
+    if f.maybe_count("sliding_window") is None:
+        return layer_kinds(f, lambda _: FULL)
+    if isinstance(pattern, str) and pattern:
+        return layer_kinds(f, lambda index: FULL if pattern[index % len(pattern)] == "G" else SLIDING)
+    return full_every(4)(f)
+
+
+def apertus_mlp(f: Fields) -> Mlp:
+    """Return a plain feed-forward; its activation xIELU has two weights of its own (arXiv:2411.13010)."""
+    return replace(mlp(f, is_gated=False), extra_parameters=2 if f.word("hidden_act") == "xielu" else 0)
+
+
+def phi_attention(f: Fields, kind: str) -> Attention:
+    """Return attention with biases; the norms of queries and keys are as wide as an equal share of the hidden size."""
+    mixer = attention(f, kind, qkv_bias=True, output_bias=True)
+    share = f.count("hidden_size") // mixer.num_heads
+    return replace(mixer, extra_parameters=4 * share if f.flag("qk_layernorm") else 0)
+
+
+def stablelm(f: Fields) -> Model:
+    """Return StableLM: with a parallel residual a layer has one norm only."""
+    mixer = partial(
+        attention, qkv_bias="use_qkv_bias", qk_norm="row", qk_norm_if="qk_layernorm", can_set_head_dim=False
+    )
+    return build(f, mixer=mixer, norm=LAYER, num_norms=1 if f.flag("use_parallel_residual") else 2)
+
+
+biased = partial(attention, qkv_bias="attention_bias", output_bias="attention_bias")
+biased_mlp = partial(mlp, bias="mlp_bias")
+
+DENSE: Final[dict[str, Callable[[Fields], Model]]] = {
+    "apertus": partial(build, mixer=partial(biased, qk_norm="head"), dense=apertus_mlp),
+    "arcee": partial(build, mixer=biased, dense=partial(biased_mlp, is_gated=False)),
+    "cohere": partial(build, mixer=partial(biased, qk_norm="row", qk_norm_if="use_qk_norm"), num_norms=1),
+    "cohere2": partial(build, mixer=biased, kinds=full_every(4), num_norms=1),
+    "cwm": partial(build, mixer=attention, kinds=full_every(4)),
+    "ernie4_5": partial(
+        build,
+        mixer=partial(attention, qkv_bias="use_bias", output_bias="use_bias"),
+        dense=partial(mlp, bias="use_bias"),
+    ),
+    "exaone4": partial(build, mixer=partial(attention, qk_norm="head"), kinds=full_every_or_all),
+    "gemma": partial(build, mixer=biased),
+    "gemma2": partial(build, mixer=biased, kinds=full_every(2, field=None), num_norms=4),
+    "gemma3_text": partial(build, mixer=partial(biased, qk_norm="head"), kinds=full_every(6), num_norms=4),
+    "glm": partial(build, mixer=partial(attention, qkv_bias="attention_bias")),
+    "glm4": partial(build, mixer=partial(attention, qkv_bias="attention_bias"), num_norms=4),
+    "granite": partial(build, mixer=biased, dense=biased_mlp),
+    "hunyuan_v1_dense": partial(build, mixer=partial(biased, qk_norm="head")),
+    "llama": partial(build, mixer=biased, dense=biased_mlp),
+    "ministral": partial(build, kinds=windowed_by_default),
+    "ministral3": partial(build, kinds=all_windowed),
+    "mistral": partial(build, kinds=all_windowed),
+    "nemotron": partial(build, mixer=biased, dense=partial(biased_mlp, is_gated=False), norm=LAYER),
+    "olmo": partial(build, mixer=biased, norm=PLAIN),
+    "olmo2": partial(build, mixer=partial(biased, qk_norm="row")),
+    "olmo3": partial(build, mixer=partial(biased, qk_norm="row"), kinds=full_every(4, field=None)),
+    "phi": partial(
+        build,
+        mixer=phi_attention,
+        dense=partial(mlp, is_gated=False, bias=True),
+        norm=LAYER,
+        num_norms=1,
+        head_bias=True,
+    ),
+    "phi3": partial(build, kinds=all_windowed),
+    "qwen2": partial(build, mixer=partial(attention, qkv_bias=True), kinds=windowed_above),
+    "qwen2_vl_text": partial(
+        build, mixer=partial(attention, qkv_bias=True, can_set_head_dim=False), kinds=windowed_above
+    ),
+    "qwen2_5_vl_text": partial(
+        build, mixer=partial(attention, qkv_bias=True, can_set_head_dim=False), kinds=windowed_above
+    ),
+    "qwen3": partial(build, mixer=partial(biased, qk_norm="head"), kinds=windowed_above),
+    "qwen3_vl_text": partial(build, mixer=partial(biased, qk_norm="head")),
+    "seed_oss": partial(
+        build,
+        mixer=partial(attention, qkv_bias="attention_bias", output_bias="attention_out_bias"),
+        dense=biased_mlp,
+    ),
+    "smollm3": partial(build, mixer=biased, dense=biased_mlp, kinds=windowed_without_rope),
+    "stablelm": stablelm,
+    "starcoder2": partial(
+        build,
+        mixer=partial(attention, qkv_bias="use_bias", output_bias="use_bias"),
+        dense=partial(mlp, is_gated=False, bias="use_bias"),
+        kinds=all_windowed,
+        norm=LAYER,
+    ),
+}

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from tonnage import datafiles
 
@@ -45,10 +45,14 @@ def _lines() -> dict[str, str]:
     return {line.split('"', 4)[3]: line for line in text.splitlines() if line}
 
 
+# families whose published configs name them otherwise than the architecture they use
+SAME_AS: Final = {"kimi_k2": "deepseek_v3"}
+
+
 @cache
 def family(model_type: str) -> Family:
     """Return what is taken for granted in a family; nothing, for one that the data file does not know."""
-    line = _lines().get(model_type)
+    line = _lines().get(SAME_AS.get(model_type, model_type))
     known: dict[str, Any] = json.loads(line) if line is not None else {}
     return Family(
         model_type=model_type,

@@ -145,6 +145,24 @@ class Fields:
             raise self.refuse("layer_types", f"names {len(kinds)} layers, but the model has {num_layers}")
         return [RENAMED_LAYER_TYPES.get(kind, kind) for kind in kinds]
 
+    def layer_overrides(self) -> dict[int, Mapping[str, Any]]:
+        """Return the fields that single layers override, by the layer's index."""
+        value = self.get("per_layer_config")
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping) or len(cast("Mapping[str, Any]", value)) > _MOST_LAYERS:
+            raise self.refuse("per_layer_config", "is not an object of layers")
+        found: dict[int, Mapping[str, Any]] = {}
+        for key, fields in cast("Mapping[Any, Any]", value).items():
+            if not str(key).isdecimal() or not isinstance(fields, Mapping):
+                raise self.refuse("per_layer_config", "has an entry that is no layer's fields")
+            found[int(key)] = cast("Mapping[str, Any]", fields)
+        return found
+
+    def with_fields(self, fields: Mapping[str, Any]) -> Fields:
+        """Return the same config with some fields set otherwise."""
+        return Fields({**self.config, **fields}, self.family, where=self.where, depth=self._depth)
+
     def part(self, name: str) -> Fields:
         """Return a nested config (`text_config`, `vision_config` …) with its own family's defaults."""
         if self._depth >= _DEEPEST:

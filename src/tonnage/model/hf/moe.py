@@ -1,4 +1,4 @@
-"""Decoders whose feed-forwards are mixtures of experts.
+"""Decoders whose feed-forwards are mixtures of experts, with attention of the usual shape.
 
 References
 ----------
@@ -7,10 +7,33 @@ References
 
 from __future__ import annotations
 
-from tonnage.model.hf.blocks import assemble, attention, mlp, stack
-from tonnage.model.hf.decoder import windowed_above
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from tonnage.model.hf.blocks import (
+    CHUNKED,
+    FULL,
+    LAYER,
+    SLIDING,
+    all_full,
+    all_sparse,
+    all_windowed,
+    assemble,
+    attention,
+    build,
+    full_every,
+    layer_kinds,
+    mlp,
+    routed,
+    shared_experts,
+    sparse_after,
+    stack,
+)
+from tonnage.model.hf.decoder import biased, full_every_or_all
 from tonnage.model.hf.fields import Fields
-from tonnage.model.types import Layer, Model, Moe, QkNorm
+from tonnage.model.types import Attention, Indexer, Layer, Mlp, Model, Moe
 
 
 def sparse_by_step(f: Fields) -> list[bool]:
@@ -21,26 +44,283 @@ def sparse_by_step(f: Fields) -> list[bool]:
     return [has_experts and index not in dense and (index + 1) % step == 0 for index in range(f.num_layers())]
 
 
-def qwen_moe(f: Fields, *, qkv_bias: bool | str, output_bias: bool | str, qk_norm: QkNorm) -> Model:
-    """Return a Qwen mixture: routed experts, with a gated shared one where the family has it."""
-    norms = 2 * f.count("hidden_size")
-
-    def layer(spec: tuple[str, bool]) -> Layer:
-        kind, is_sparse = spec
-        mixer = attention(f, kind=kind, qkv_bias=qkv_bias, output_bias=output_bias, qk_norm=qk_norm)
-        feed_forward = qwen_experts(f) if is_sparse else mlp(f)
-        return Layer(mixers=(mixer,), feed_forwards=(feed_forward,), norm_parameters=norms)
-
-    return assemble(f, stack(zip(windowed_above(f), sparse_by_step(f), strict=True), layer))
+def qwen2_moe_kinds(f: Fields) -> list[str]:
+    """Every other layer below `max_window_layers` has the window, where it is switched on."""
+    first_full, is_on = f.count_or("max_window_layers", 0, least=0), f.flag("use_sliding_window")
+    return layer_kinds(f, lambda index: SLIDING if is_on and index < first_full and (index + 1) % 2 else FULL)
 
 
-def qwen_experts(f: Fields) -> Moe:
-    """Return Qwen's routed experts and, where the family has one, the shared expert behind a scalar gate."""
-    shared = mlp(f, field="shared_expert_intermediate_size") if f.is_known("shared_expert_intermediate_size") else None
-    return Moe(
-        num_experts=f.count("num_experts"),
-        top_k=f.count("num_experts_per_tok"),
-        expert_size=f.count("moe_intermediate_size"),
-        shared=shared,
-        shared_gate_parameters=f.count("hidden_size") if shared else 0,
+def qwen3_moe_kinds(f: Fields) -> list[str]:
+    """Every layer has the window, where it is switched on."""
+    is_on = f.flag("use_sliding_window") and f.maybe_count("sliding_window") is not None
+    return [SLIDING if is_on else FULL] * f.num_layers()
+
+
+def ernie_sparsity(f: Fields) -> list[bool]:
+    """Every `moe_layer_interval`-th layer between a first and a last one has experts."""
+    num_layers = f.num_layers()
+    first, last = f.count_or("moe_layer_start_index", 0, least=0), f.count_or("moe_layer_end_index", -1, least=-1)
+    last = num_layers - 1 if last == -1 else last
+    interval = f.count_or("moe_layer_interval", 1)
+    return [(index + 1) % interval == 0 and first <= index <= last for index in range(num_layers)]
+
+
+def ernie_experts(f: Fields) -> Moe:
+    """Return ERNIE's experts; a correction of the router's scores is kept as a weight."""
+    shared = partial(shared_experts, number="moe_num_shared_experts", bias="use_bias")
+    return routed(f, experts="num_experts", shared=shared, has_router_bias=True)
+
+
+def granite_hybrid_shared(f: Fields) -> Mlp | None:
+    """Return Granite's shared expert, if it has one."""
+    width = f.count_or("shared_intermediate_size", 0, least=0)
+    return Mlp(intermediate_size=width) if width else None
+
+
+def hunyuan_experts(f: Fields) -> Moe:
+    """Return Hunyuan's experts; its `moe_topk` may be listed layer by layer."""
+    listed = f.get("num_experts_per_tok")
+    own = f.with_fields({"num_experts_per_tok": listed[0]}) if isinstance(listed, list) and listed else f
+    return routed(own, width="intermediate_size", shared=mlp)
+
+
+def llama4(f: Fields) -> Model:
+    """Return Llama 4: every so many layers experts with one shared; layers with rotary positions attend in chunks."""
+    num_layers = f.num_layers()
+    interval, step = f.count_or("no_rope_layer_interval", 4), f.count_or("interleave_moe_layer_step", 1)
+    has_rope = f.counts("no_rope_layers") or [int((index + 1) % interval != 0) for index in range(num_layers)]
+    if len(has_rope) < num_layers:
+        raise f.refuse("no_rope_layers", f"names {len(has_rope)} of {num_layers} layers")
+    is_chunked = f.maybe_count("attention_chunk_size") is not None
+    listed = f.counts("moe_layers")
+    sparse = set(range(step - 1, num_layers, step) if listed is None else listed)
+    return build(
+        f,
+        mixer=biased,
+        kinds=lambda g: layer_kinds(g, lambda index: CHUNKED if is_chunked and has_rope[index] else FULL),
+        dense=partial(mlp, width="intermediate_size_mlp"),
+        sparse=partial(routed, width="intermediate_size", shared=mlp),
+        sparsity=lambda _: [index in sparse for index in range(num_layers)],
     )
+
+
+def mimo_attention(f: Fields, kind: str) -> Attention:
+    """Return MiMo-V2's attention: narrow values, and in windowed layers twice the key-value heads and sinks."""
+    mixer = replace(attention(f, kind, qkv_bias="attention_bias"), value_head_dim=f.count("v_head_dim"))
+    if kind != SLIDING:
+        return mixer
+    # The file's `sliding_window_size` counts the tokens seen; transformers adds one for the query itself.
+    window = f.maybe_count("sliding_window_size") or f.count("sliding_window") - 1
+    return replace(mixer, num_kv_heads=2 * mixer.num_kv_heads, num_sinks=mixer.num_heads, window_tokens=max(1, window))
+
+
+def mimo_kinds(f: Fields) -> list[str]:
+    """The first layer and every sixth see everything."""
+    return layer_kinds(f, lambda index: FULL if index == 0 or (index + 1) % 6 == 0 else SLIDING)
+
+
+def minimax_m3(f: Fields) -> Model:
+    """Return MiniMax-M3: some layers look only at blocks that an indexer chooses."""
+    legacy = f.part("sparse_attention_config")
+
+    def either(name: str, old: str) -> int:
+        return legacy.count_or(old, f.count(name))
+
+    heads, width = either("index_n_heads", "sparse_num_index_heads"), either("index_head_dim", "sparse_index_dim")
+    indexer = Indexer(
+        num_heads=heads,
+        head_dim=width,
+        top_k=either("index_topk_blocks", "sparse_topk_blocks"),
+        block_tokens=either("index_block_size", "sparse_block_size"),
+        parameters=f.count("hidden_size") * (heads + 1) * width + 2 * width,
+    )
+
+    def kinds(g: Fields) -> list[str]:
+        listed = legacy.counts("sparse_attention_freq")
+        if listed is not None and g.words("layer_types") is None:
+            return ["minimax_m3_sparse" if item else FULL for item in listed[: g.num_layers()]]
+        return all_full(g)
+
+    def sparsity(g: Fields) -> list[bool]:
+        listed = g.counts("moe_layer_freq")
+        if listed is not None and g.words("mlp_layer_types") is None:
+            return [bool(item) for item in listed[: g.num_layers()]]
+        return sparse_after("", 0)(g)
+
+    def mixer(g: Fields, kind: str) -> Attention:
+        made = attention(g, kind, qk_norm="head")
+        return replace(made, indexer=indexer) if kind == "minimax_m3_sparse" else made
+
+    return build(
+        f,
+        mixer=mixer,
+        kinds=kinds,
+        dense=partial(mlp, width="dense_intermediate_size"),
+        sparse=partial(routed, width="intermediate_size", shared=partial(mlp, width="shared_intermediate_size")),
+        sparsity=sparsity,
+    )
+
+
+def step3p5(f: Fields) -> Model:
+    """Return Step 3.5 and 3.7: a gate for each head, and more query heads in windowed layers."""
+    num_layers = f.num_layers()
+    other = f.part("attention_other_setting")
+    heads = f.maybe_count("num_sliding_attention_heads") or other.maybe_count("num_attention_heads")
+    is_per_head = f.get("gating", True) in (True, "per-head")
+
+    def mixer(g: Fields, kind: str) -> Attention:
+        own = g.with_fields({"num_attention_heads": heads}) if heads and kind == SLIDING else g
+        made = attention(own, kind, qkv_bias="attention_bias", output_bias="attention_bias", qk_norm="head")
+        gate = made.num_heads * (1 if is_per_head else made.head_dim)
+        return replace(made, extra_parameters=g.count("hidden_size") * gate)
+
+    def kinds(g: Fields) -> list[str]:
+        # the list may go on with the layers for multi-token prediction, which are not loaded
+        listed = g.words("layer_types")
+        own = g if listed is None else g.with_fields({"layer_types": listed[:num_layers]})
+        return all_full(own)
+
+    return build(
+        f,
+        mixer=mixer,
+        kinds=kinds,
+        dense=partial(mlp, bias="mlp_bias"),
+        sparse=partial(routed, shared=partial(mlp, width="share_expert_dim", bias="mlp_bias")),
+        sparsity=step_sparsity,
+    )
+
+
+def step_sparsity(f: Fields) -> list[bool]:
+    """Layers have experts as listed in any of three ways; else from the fourth on."""
+    num_layers = f.num_layers()
+    if f.words("mlp_layer_types") is not None:
+        return sparse_after("", 0)(f)
+    listed = f.get("moe_layers_enum")
+    if listed is None:
+        return [index >= 3 for index in range(num_layers)]
+    items = listed.split(",") if isinstance(listed, str) else f.items("moe_layers_enum") or []
+    try:
+        sparse = {int(item) for item in items if str(item).strip()}
+    except ValueError:
+        raise f.refuse("moe_layers_enum", "has an entry that is not a layer's number") from None
+    return [index in sparse for index in range(num_layers)]
+
+
+def gpt_oss(f: Fields) -> Model:
+    """Return gpt-oss: every other layer windowed, with sinks; router and experts have biases."""
+    return build(
+        f,
+        mixer=partial(biased, has_sinks=True),
+        kinds=full_every(2, field=None),
+        sparse=partial(
+            routed, experts="num_local_experts", width="intermediate_size", has_router_bias=True, has_expert_bias=True
+        ),
+        sparsity=all_sparse,
+    )
+
+
+def dbrx(f: Fields) -> Model:
+    """Return DBRX, whose attention and experts have a config of their own."""
+    inner, ffn = f.part("attn_config"), f.part("ffn_config")
+    hidden_size, heads = f.count("d_model"), f.count("n_heads")
+    num_experts = ffn.count_or("moe_num_experts", 4)
+    layer = Layer(
+        mixers=(
+            Attention(num_heads=heads, num_kv_heads=inner.count_or("kv_n_heads", 1), head_dim=hidden_size // heads),
+        ),
+        feed_forwards=(
+            Moe(
+                num_experts=num_experts,
+                top_k=ffn.count_or("moe_top_k", 1),
+                expert_size=ffn.count_or("ffn_hidden_size", 3584),
+            ),
+        ),
+        norm_parameters=2 * hidden_size,
+    )
+    own = f.with_fields({"hidden_size": hidden_size, "max_position_embeddings": f.maybe_count("max_seq_len")})
+    return assemble(own, stack([FULL] * f.num_layers("n_layers"), lambda _: layer))
+
+
+qwen3 = partial(biased, qk_norm="head")
+qwen_shared = partial(mlp, width="shared_expert_intermediate_size")
+qwen_experts = partial(routed, experts="num_experts", shared=qwen_shared, has_shared_gate=True)
+plain_experts = partial(routed, width="intermediate_size")
+
+SPARSE: Final[dict[str, Callable[[Fields], Model]]] = {
+    "dbrx": dbrx,
+    "ernie4_5_moe": partial(
+        build,
+        mixer=partial(attention, qkv_bias="use_bias", output_bias="use_bias"),
+        dense=partial(mlp, bias="use_bias"),
+        sparse=ernie_experts,
+        sparsity=ernie_sparsity,
+        head_bias="use_bias",
+    ),
+    "exaone_moe": partial(
+        build,
+        mixer=partial(attention, qk_norm="head"),
+        kinds=full_every_or_all,
+        sparse=partial(routed, experts="num_experts", shared=partial(shared_experts, number="num_shared_experts")),
+        sparsity=sparse_after(otherwise=1),
+    ),
+    "glm4_moe": partial(
+        build,
+        mixer=partial(attention, qkv_bias="attention_bias", qk_norm="head", qk_norm_if="use_qk_norm"),
+        sparse=partial(routed, shared=shared_experts),
+        sparsity=sparse_after(),
+    ),
+    "gpt_oss": gpt_oss,
+    "granitemoe": partial(build, mixer=biased, sparse=plain_experts, sparsity=all_sparse),
+    "granitemoeshared": partial(
+        build, mixer=biased, sparse=partial(plain_experts, shared=granite_hybrid_shared), sparsity=all_sparse
+    ),
+    "hunyuan_v1_moe": partial(
+        build, mixer=partial(biased, qk_norm="head"), sparse=hunyuan_experts, sparsity=all_sparse
+    ),
+    "hy_v3": partial(
+        build,
+        mixer=partial(biased, qk_norm="head"),
+        dense=partial(mlp, bias="mlp_bias"),
+        sparse=partial(routed, shared=partial(shared_experts, number="num_shared_experts", bias="mlp_bias")),
+        sparsity=sparse_after("", 1),
+    ),
+    "llama4_text": llama4,
+    "mimo_v2_flash": partial(
+        build,
+        mixer=mimo_attention,
+        kinds=mimo_kinds,
+        sparse=routed,
+        sparsity=sparse_after("", 1),
+    ),
+    "minimax_m2": partial(build, mixer=partial(attention, qk_norm="row"), sparse=plain_experts, sparsity=all_sparse),
+    "minimax_m3_vl_text": minimax_m3,
+    "mixtral": partial(build, kinds=all_windowed, sparse=plain_experts, sparsity=all_sparse),
+    "olmoe": partial(build, mixer=partial(biased, qk_norm="row"), sparse=plain_experts, sparsity=all_sparse),
+    "phimoe": partial(
+        build,
+        mixer=biased,
+        kinds=all_windowed,
+        sparse=plain_experts,
+        sparsity=all_sparse,
+        norm=LAYER,
+        head_bias="lm_head_bias",
+    ),
+    "qwen2_moe": partial(
+        build,
+        mixer=partial(attention, qkv_bias="qkv_bias"),
+        kinds=qwen2_moe_kinds,
+        sparse=qwen_experts,
+        sparsity=sparse_by_step,
+    ),
+    "qwen3_moe": partial(
+        build,
+        mixer=qwen3,
+        kinds=qwen3_moe_kinds,
+        sparse=partial(routed, experts="num_experts"),
+        sparsity=sparse_by_step,
+    ),
+    "qwen3_vl_moe_text": partial(
+        build, mixer=qwen3, sparse=partial(routed, experts="num_experts"), sparsity=sparse_by_step
+    ),
+    "step3p5": step3p5,
+}

@@ -1,0 +1,189 @@
+"""Decoders from before 2023, with field names and shapes of their own.
+
+References
+----------
+.. [1] huggingface/transformers 5.24.0, `models/<family>/modeling_<family>.py`, the constructors of each family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from tonnage.model.hf.blocks import FULL, LAYER, RMS, assemble, chosen, stack
+from tonnage.model.hf.fields import Fields
+from tonnage.model.types import Attention, Layer, Mlp, Model
+
+
+def uniform(
+    f: Fields,
+    *,
+    num_kv_heads: int | None = None,
+    qkv_bias: bool | str = True,
+    output_bias: bool | str = True,
+    width: int | None = None,
+    mlp_bias: bool | str = True,
+    norm: int = LAYER,
+    num_norms: int = 2,
+    attention_extra: int = 0,
+    final_norm: int | None = None,
+    num_positions: int = 0,
+    head_bias: bool = False,
+    extra: dict[str, int] | None = None,
+) -> Model:
+    """Return a decoder of equal layers: heads share the hidden size, the feed-forward is not gated.
+
+    Parameters
+    ----------
+    width : int or None
+        Inner width of the feed-forward; None: four hidden sizes.
+    num_positions : int
+        Rows of a learnt table of positions.
+    final_norm : int or None
+        Weights of the last norm in hidden sizes, where it is not like the others.
+    """
+    hidden_size, heads = f.count("hidden_size"), f.count("num_attention_heads")
+    layer = Layer(
+        mixers=(
+            Attention(
+                num_heads=heads,
+                num_kv_heads=num_kv_heads or heads,
+                head_dim=hidden_size // heads,
+                has_qkv_bias=chosen(f, qkv_bias),
+                has_output_bias=chosen(f, output_bias),
+                extra_parameters=attention_extra,
+            ),
+        ),
+        feed_forwards=(Mlp(intermediate_size=width or 4 * hidden_size, is_gated=False, has_bias=chosen(f, mlp_bias)),),
+        norm_parameters=num_norms * norm * hidden_size,
+    )
+    others = dict(extra or {})
+    others["embedding"] = others.get("embedding", 0) + num_positions * hidden_size
+    return assemble(
+        f,
+        stack([FULL] * f.num_layers(), lambda _: layer),
+        norm=norm if final_norm is None else final_norm,
+        head_bias=head_bias,
+        extra=others,
+    )
+
+
+def gpt2(f: Fields) -> Model:
+    """Return GPT-2 or GPT-3: learnt positions, biases everywhere."""
+    refuse_cross_attention(f)
+    return uniform(f, width=f.maybe_count("n_inner"), num_positions=f.count("max_position_embeddings"))
+
+
+def gpt_bigcode(f: Fields) -> Model:
+    """Return StarCoder: GPT-2 with one head of keys and values."""
+    refuse_cross_attention(f)
+    return uniform(
+        f,
+        num_kv_heads=1 if f.flag("multi_query") else None,
+        width=f.maybe_count("n_inner"),
+        num_positions=f.count("max_position_embeddings"),
+    )
+
+
+def refuse_cross_attention(f: Fields) -> None:
+    """Refuse a decoder that reads an encoder: it is not a language model by itself."""
+    if f.flag("add_cross_attention"):
+        raise f.refuse("add_cross_attention", "makes it half of an encoder-decoder, which is not supported")
+
+
+def gptj(f: Fields) -> Model:
+    """Return GPT-J: one norm for attention and feed-forward, a biased head."""
+    return uniform(f, qkv_bias=False, output_bias=False, width=f.maybe_count("n_inner"), num_norms=1, head_bias=True)
+
+
+def gpt_neo(f: Fields) -> Model:
+    """Return GPT-Neo: learnt positions, no biases of queries, keys and values."""
+    return uniform(
+        f,
+        qkv_bias=False,
+        width=f.maybe_count("intermediate_size"),
+        num_positions=f.count("max_position_embeddings"),
+    )
+
+
+def gpt_neox(f: Fields) -> Model:
+    """Return GPT-NeoX and Pythia."""
+    return uniform(f, qkv_bias="attention_bias", output_bias="attention_bias", width=f.count("intermediate_size"))
+
+
+def bloom(f: Fields) -> Model:
+    """Return BLOOM: a norm behind the embedding."""
+    width = f.maybe_count("n_embed")
+    if width is not None:
+        f = f.with_fields({"hidden_size": width})
+    return uniform(f, extra={"norm": LAYER * f.count("hidden_size")})
+
+
+def mpt(f: Fields) -> Model:
+    """Return MPT: no biases, its norms included; the feed-forward is always four hidden sizes wide."""
+    return uniform(f, qkv_bias=False, output_bias=False, mlp_bias=False, norm=RMS)
+
+
+def falcon(f: Fields) -> Model:
+    """Return Falcon: one head of keys and values, or a few in the new decoder."""
+    width = f.maybe_count("n_embed")
+    if width is not None:
+        f = f.with_fields({"hidden_size": width})
+    is_new = f.flag("new_decoder_architecture")
+    if is_new:
+        num_kv_heads = f.count_or("num_kv_heads", f.count("num_attention_heads"))
+    else:
+        num_kv_heads = 1 if f.flag("multi_query") else None
+    in_parallel = f.count_or("num_ln_in_parallel_attn", 2 if is_new else 1)
+    has_own_norm = (
+        f.flag("parallel_attn") and in_parallel == 2
+    )  # transformers keeps it with the attention, as `ln_attn`
+    return uniform(
+        f,
+        num_kv_heads=num_kv_heads,
+        qkv_bias="bias",
+        output_bias="bias",
+        width=f.maybe_count("ffn_hidden_size"),
+        mlp_bias="bias",
+        num_norms=1 if f.flag("parallel_attn") else 2,
+        attention_extra=LAYER * f.count("hidden_size") if has_own_norm else 0,
+        final_norm=LAYER,
+    )
+
+
+def opt(f: Fields) -> Model:
+    """Return OPT: two spare rows of positions; an embedding narrower than the layers is projected."""
+    hidden_size, vocab_size = f.count("hidden_size"), f.count("vocab_size")
+    narrow = f.count_or("word_embed_proj_dim", hidden_size)
+    extra: dict[str, int] = {}
+    if narrow != hidden_size:
+        tables = 1 if f.flag("tie_word_embeddings") else 2
+        extra = {"embedding": vocab_size * (narrow - hidden_size), "other": 2 * narrow * hidden_size}
+        if tables == 2:
+            extra["lm_head"] = vocab_size * (narrow - hidden_size)
+    norm = LAYER if f.flag("layer_norm_elementwise_affine") else 0
+    has_final_norm = f.flag("do_layer_norm_before") and not f.flag("_remove_final_layer_norm")
+    return uniform(
+        f,
+        qkv_bias="enable_bias",
+        output_bias="enable_bias",
+        width=f.count("ffn_dim"),
+        mlp_bias="enable_bias",
+        norm=norm,
+        final_norm=norm if has_final_norm else 0,
+        num_positions=f.count("max_position_embeddings") + 2,
+        extra=extra,
+    )
+
+
+CLASSIC: Final[dict[str, Callable[[Fields], Model]]] = {
+    "bloom": bloom,
+    "falcon": falcon,
+    "gpt2": gpt2,
+    "gpt_bigcode": gpt_bigcode,
+    "gpt_neo": gpt_neo,
+    "gpt_neox": gpt_neox,
+    "gptj": gptj,
+    "mpt": mpt,
+    "opt": opt,
+}
