@@ -13,6 +13,7 @@ from typing import Final
 
 from tonnage.model.types import (
     Attention,
+    CompressedAttention,
     FeedForward,
     GatedDeltaNet,
     LatentAttention,
@@ -302,6 +303,70 @@ def _latent_attention(mixer: LatentAttention, hidden: int) -> tuple[Operation, .
     )
 
 
+def _compressed_attention(mixer: CompressedAttention, hidden: int) -> tuple[Operation, ...]:
+    """DeepSeek-V4: attention in a window, and beyond it to one entry for many tokens, some of them chosen."""
+    n, d, rank, rate = mixer.num_heads, mixer.head_dim, mixer.q_lora_rank, mixer.compress_tokens
+    series, groups = (2 if mixer.has_overlap else 1), mixer.num_output_groups
+    down = [
+        Matrix(name="q_a", num_inputs=hidden, num_outputs=rank),
+        Matrix(name="kv", num_inputs=hidden, num_outputs=d),
+    ]
+    far: list[Operation] = []
+    if rate is not None:
+        down.append(Matrix(name="compressor", num_inputs=hidden, num_outputs=2 * series * d))
+        reach = mixer.indexer.top_k * rate if mixer.indexer else None
+        far.append(
+            Operation(
+                name="compressed_attention",
+                kind=Kind.ATTENTION,
+                split=Split.TENSOR,
+                num_other_parameters=(rate * series + 1) * d,
+                flop_per_pair=4.0 * n * d / rate,
+                window_tokens=reach,
+                score_elements_per_pair=n / rate,
+                num_kernels=6,
+            )
+        )
+    if rate is not None and (i := mixer.indexer) is not None:
+        matrices = (
+            Matrix(name="index_q", num_inputs=rank, num_outputs=i.num_heads * i.head_dim),
+            Matrix(name="index_k", num_inputs=hidden, num_outputs=2 * series * i.head_dim + i.num_heads),
+        )
+        scores = Operation(
+            name="indexer_scores",
+            kind=Kind.ATTENTION,
+            split=Split.SEQUENCE,
+            num_other_parameters=(rate * series + 1) * i.head_dim,
+            flop_per_pair=2.0 * i.num_heads * (i.head_dim + 1) / rate,
+            num_kernels=4,
+        )
+        far += [_linear("indexer", Split.SEQUENCE, matrices), scores]
+    output = (Matrix(name="o_a", num_inputs=n * d // groups, num_outputs=groups * mixer.o_lora_rank),)
+    return (
+        _linear("latent_down", Split.SEQUENCE, tuple(down)),
+        _norm("q_norm", rank, rank),
+        _linear("q_up", Split.TENSOR, (Matrix(name="q", num_inputs=rank, num_outputs=n * d),)),
+        _norm("kv_norm", d, d),
+        *far,
+        Operation(
+            name="rotary",
+            kind=Kind.ELEMENTWISE,
+            split=Split.TENSOR,
+            num_other_parameters=mixer.extra_parameters,
+            moved_elements=4.0 * n * d,
+            num_kernels=14,
+        ),
+        _attention_core(n, d, d, (n * d, d), mixer.window_tokens, sinks=n),
+        _linear("attention_output_a", Split.TENSOR, output, is_row_parallel=True),
+        _linear(
+            "attention_output",
+            Split.TENSOR,
+            (Matrix(name="o_b", num_inputs=groups * mixer.o_lora_rank, num_outputs=hidden),),
+            is_row_parallel=True,
+        ),
+    )
+
+
 def _scan(
     name: str, flop: float, moved: float, kept: float, kept_fp32: float, parameters: int, kernels: float = 6
 ) -> Operation:
@@ -425,6 +490,8 @@ def _mixer(mixer: Mixer, hidden: int) -> tuple[Operation, ...]:
             return _softmax_attention(mixer, hidden)
         case LatentAttention():
             return _latent_attention(mixer, hidden)
+        case CompressedAttention():
+            return _compressed_attention(mixer, hidden)
         case GatedDeltaNet():
             return _gated_delta_net(mixer, hidden)
         case Mamba1():

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from tonnage.model.types import (
     Attention,
+    CompressedAttention,
     GatedDeltaNet,
     LatentAttention,
     Layer,
@@ -56,13 +57,14 @@ class Matrix:
 
 def _attention(part: Attention, hidden_size: int, has_fused_qkv: bool) -> Iterator[Matrix]:
     head, value_head = part.head_dim, part.value_head_dim or part.head_dim
-    source = part.source_width or hidden_size
+    width = part.input_size or hidden_size
+    source = part.source_width or width
     q_rows = part.num_heads * head * (2 if part.has_output_gate else 1)
     k_rows, v_rows = part.num_kv_heads * head, 0 if part.key_is_value else part.num_kv_heads * value_head
     if has_fused_qkv and part.stores_cache:
-        yield _of("self_attn.qkv_proj", ATTENTION, q_rows + k_rows + v_rows, hidden_size, "attn_qkv")
+        yield _of("self_attn.qkv_proj", ATTENTION, q_rows + k_rows + v_rows, width, "attn_qkv")
     else:
-        yield _of("self_attn.q_proj", ATTENTION, q_rows, hidden_size, "attn_q")
+        yield _of("self_attn.q_proj", ATTENTION, q_rows, width, "attn_q")
         if part.stores_cache:
             yield _of("self_attn.k_proj", ATTENTION, k_rows, source, "attn_k")
             if v_rows:
@@ -89,14 +91,44 @@ def _latent_attention(part: LatentAttention, hidden_size: int) -> Iterator[Matri
         yield _of("self_attn.indexer.weights_proj", ATTENTION, heads, hidden_size, "indexer.proj")
 
 
+def _compressed_attention(part: CompressedAttention, hidden_size: int) -> Iterator[Matrix]:
+    width, head, rank = part.num_heads * part.head_dim, part.head_dim, part.q_lora_rank
+    groups, series = part.num_output_groups, 2 if part.has_overlap else 1
+    yield _of("self_attn.q_a_proj", ATTENTION, rank, hidden_size, "attn_q_a")
+    yield _of("self_attn.q_b_proj", ATTENTION, width, rank, "attn_q_b")
+    yield _of("self_attn.kv_proj", ATTENTION, head, hidden_size, "attn_kv")
+    yield _of("self_attn.o_a_proj", ATTENTION, groups * part.o_lora_rank, width // groups, "attn_output_a")
+    yield _of("self_attn.o_b_proj", ATTENTION, hidden_size, groups * part.o_lora_rank, "attn_output_b")
+    if part.compress_tokens is not None:
+        yield _of("self_attn.compressor.kv_proj", ATTENTION, series * head, hidden_size, "attn_compress_kv")
+        yield _of("self_attn.compressor.gate_proj", ATTENTION, series * head, hidden_size, "attn_compress_gate")
+    if part.indexer is not None:
+        index = part.indexer
+        rows = index.num_heads * index.head_dim
+        yield _of("self_attn.compressor.indexer.q_b_proj", ATTENTION, rows, rank, "indexer.attn_q_b")
+        yield _of("self_attn.compressor.indexer.kv_proj", ATTENTION, series * index.head_dim, hidden_size, "indexer.kv")
+        yield _of(
+            "self_attn.compressor.indexer.gate_proj", ATTENTION, series * index.head_dim, hidden_size, "indexer.gate"
+        )
+        yield _of("self_attn.compressor.indexer.weights_proj", ATTENTION, index.num_heads, hidden_size, "indexer.proj")
+
+
+def _low_rank(name: str, rows: int, rank: int | None, columns: int, gguf: str) -> Iterator[Matrix]:
+    if rank is None:
+        yield _of(name, LINEAR_ATTENTION, rows, columns, gguf)
+    else:
+        yield _of(f"{name}_a", LINEAR_ATTENTION, rank, columns, f"{gguf}_a")
+        yield _of(f"{name}_b", LINEAR_ATTENTION, rows, rank, f"{gguf}_b")
+
+
 def _recurrent(part: Mixer, hidden_size: int) -> Iterator[Matrix]:
     if isinstance(part, GatedDeltaNet):
         keys, values = part.num_key_heads * part.key_head_dim, part.num_value_heads * part.value_head_dim
         yield _of("linear_attn.in_proj_qkv", LINEAR_ATTENTION, 2 * keys + values, hidden_size, "attn_qkv")
-        if part.variant == "gdn":
-            yield _of("linear_attn.in_proj_z", LINEAR_ATTENTION, values, hidden_size, "attn_gate")
-            yield _of("linear_attn.in_proj_b", LINEAR_ATTENTION, part.num_value_heads, hidden_size, "ssm_beta")
-            yield _of("linear_attn.in_proj_a", LINEAR_ATTENTION, part.num_value_heads, hidden_size, "ssm_alpha")
+        decay = keys if part.has_channel_decay else part.num_value_heads
+        yield from _low_rank("linear_attn.in_proj_z", values, part.gate_rank, hidden_size, "attn_gate")
+        yield _of("linear_attn.in_proj_b", LINEAR_ATTENTION, part.num_value_heads, hidden_size, "ssm_beta")
+        yield from _low_rank("linear_attn.in_proj_a", decay, part.decay_rank, hidden_size, "ssm_alpha")
         yield _table("linear_attn.conv1d", 2 * keys + values, part.conv_kernel, "ssm_conv1d")
         yield _of("linear_attn.out_proj", LINEAR_ATTENTION, hidden_size, values, "ssm_out")
     elif isinstance(part, Mamba1):
@@ -108,7 +140,7 @@ def _recurrent(part: Mixer, hidden_size: int) -> Iterator[Matrix]:
         yield _table("mixer.A_log", inner, part.state_size, "ssm_a")
         yield _of("mixer.out_proj", LINEAR_ATTENTION, hidden_size, inner, "ssm_out")
     elif isinstance(part, Mamba2):
-        inner = part.num_heads * part.head_dim
+        inner = part.inner_size or part.num_heads * part.head_dim
         channels = inner + 2 * part.num_groups * part.state_size
         yield _of("mixer.in_proj", LINEAR_ATTENTION, inner + channels + part.num_heads, hidden_size, "ssm_in")
         yield _table("mixer.conv1d", channels, part.conv_kernel, "ssm_conv1d")
@@ -137,11 +169,14 @@ def _moe(part: Moe, hidden_size: int) -> Iterator[Matrix]:
         name="mlp.gate", component=ROUTER, rows=part.num_experts, columns=hidden_size, gguf="ffn_gate_inp",
         is_linear=False,
     )  # fmt: skip
-    width, num = part.expert_size, part.num_experts
+    width, num, stream = part.expert_size, part.num_experts, part.expert_input_size or hidden_size
     if part.is_gated:
-        yield _of("mlp.experts.gate_proj", EXPERTS, width, hidden_size, "ffn_gate_exps", num=num)
-    yield _of("mlp.experts.up_proj", EXPERTS, width, hidden_size, "ffn_up_exps", num=num)
-    yield _of("mlp.experts.down_proj", EXPERTS, hidden_size, width, "ffn_down_exps", num=num)
+        yield _of("mlp.experts.gate_proj", EXPERTS, width, stream, "ffn_gate_exps", num=num)
+    yield _of("mlp.experts.up_proj", EXPERTS, width, stream, "ffn_up_exps", num=num)
+    yield _of("mlp.experts.down_proj", EXPERTS, stream, width, "ffn_down_exps", num=num)
+    if part.expert_input_size:
+        yield _of("mlp.fc1_latent_proj", MLP, stream, hidden_size, "ffn_latent_down")
+        yield _of("mlp.fc2_latent_proj", MLP, hidden_size, stream, "ffn_latent_up")
     if part.shared:
         yield from _mlp(part.shared, hidden_size, "mlp.shared_experts", SHARED_EXPERTS, "_shexp")
 
@@ -170,6 +205,8 @@ def layer_matrices(layer: Layer, hidden_size: int, has_fused_qkv: bool = False) 
             found += _attention(mixer, hidden_size, has_fused_qkv)
         elif isinstance(mixer, LatentAttention):
             found += _latent_attention(mixer, hidden_size)
+        elif isinstance(mixer, CompressedAttention):
+            found += _compressed_attention(mixer, hidden_size)
         else:
             found += _recurrent(mixer, hidden_size)
     for part in layer.feed_forwards:

@@ -115,7 +115,7 @@ def mimo_attention(f: Fields, kind: str) -> Attention:
 
 
 def mimo_kinds(f: Fields) -> list[str]:
-    """The first layer and every sixth see everything."""
+    """Let the first layer and every sixth see everything."""
     return layer_kinds(f, lambda index: FULL if index == 0 or (index + 1) % 6 == 0 else SLIDING)
 
 
