@@ -39,4 +39,5 @@ def test_the_4080_has_the_memory_its_driver_reports():
 
 def test_every_device_finds_itself():
     for found in devices():
-        assert find_device(found.slug) == found
+        assert find_device(found.slug).slug == found.slug
+        assert find_device(found.name).slug == found.slug

@@ -41,10 +41,14 @@ class Device:
     warnings: tuple[str, ...] = ()
     sold_as: str = ""  # the size on the box, as "16 GB"
     is_memory_reported: bool = True  # False: no driver's figure is known, the marketed size stands in
+    unified_memory_bytes: int | None = None  # the whole machine's, where processor and accelerator share it
     memory_source: str = ""
     rates_source: str = ""
     num_mig_slices: int | None = None
     export_variant_of: str = ""
+    last_driver_branch: str | None = None  # newer drivers have dropped it
+    needs_open_modules: bool | None = None  # NVIDIA's open kernel modules only
+    formats: tuple[str, ...] = ()  # number formats its matrix units multiply
 
     @property
     def has_nvlink(self) -> bool:
@@ -74,6 +78,8 @@ class Host:
     num_cores: int = 8
     pcie: Link | None = None
     is_assumed: bool = False
+    theoretical_bytes_per_s: float | None = None  # transfer rate × 8 bytes × channels
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,3 +120,42 @@ class Offer:
     day: str
     source: str
     instance: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What one device reached in one operation, and which part of its specified rate that is."""
+
+    device: str
+    operation: str  # matmul, mma, memory-read, memory-write, memory-stream
+    dtype: str  # "" for memory
+    measured_per_s: float  # flop/s or B/s
+    specified_per_s: float
+    shape: str = ""
+    software: str = ""
+    source: str = ""
+
+    @property
+    def ratio(self) -> float:
+        """Measured over specified; boost clocks are not a ceiling, so it may pass 1."""
+        return self.measured_per_s / self.specified_per_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurchasePrice:
+    """What a device costs to buy, by one source."""
+
+    device: str
+    usd: float
+    kind: str  # launch, third-party
+    day: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Support:
+    """One engine that runs on a device, and through what."""
+
+    engine: str
+    via: str = ""
+    source: str = ""

@@ -1,0 +1,86 @@
+"""What a machine's own memory and processor can do: `--host "64 GiB ddr5-5600 x2"` read into `Host`."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from tonnage import datafiles
+from tonnage.errors import RequestError
+from tonnage.hardware.topology import link
+from tonnage.hardware.types import Host
+from tonnage.units import parse_bytes
+
+_BYTES_PER_TRANSFER: Final = 8  # a 64-bit channel, JEDEC JESD79-4 and JESD79-5
+_EXAMPLE: Final = '"64 GiB ddr5-5600 x2" (channels), optionally "pcie4 x16" and "16 cores"'
+_MEMORY: Final = re.compile(r"\b((?:lp)?ddr[345]x?|mrdimm)-?(\d{3,5})\b", re.IGNORECASE)
+_SIZE: Final = re.compile(r"\b\d[\d_,.]*\s*[kmgtp]i?b\b", re.IGNORECASE)
+_PCIE: Final = re.compile(r"\bpcie\s*([345])(?:\.0)?(?:\s*x\s*(4|8|16))?\b", re.IGNORECASE)
+_CORES: Final = re.compile(r"\b(\d{1,4})\s*-?cores?\b", re.IGNORECASE)
+_CHANNELS: Final = re.compile(r"(?<![\w])x\s*(\d{1,2})\b", re.IGNORECASE)
+_MANY_CHANNELS: Final = 8
+
+
+def measured_ratio(kind: str, num_channels: int) -> tuple[float, str]:
+    """Return the part of its theoretical bandwidth that memory of a kind reached, and the source.
+
+    The row of the same kind with the nearest number of channels; of another kind where none was measured.
+    """
+    rows = [r for r in datafiles.rows("hardware/host_memory.csv") if r["num_channels"]]
+    same = [r for r in rows if r["kind"] == kind] or [r for r in rows if r["kind"] == "ddr5"]
+    row = min(same, key=lambda r: abs(int(r["num_channels"]) - num_channels))
+    return float(row["measured_gb_s"]) / float(row["gb_s"]), row["source"]
+
+
+def parse_host(text: str, where: str = "host") -> Host:
+    """Read a machine's memory: size, kind and channels, and where they differ from PCIe 4 x16 and 8 cores, those.
+
+    >>> host = parse_host("64 GiB ddr5-5600 x2")
+    >>> host.memory_bytes, host.theoretical_bytes_per_s, round(host.bandwidth_bytes_per_s / 1e9, 1)
+    (68719476736, 89600000000.0, 70.5)
+    """
+    rest = text[:200]
+    pcie, rest = _take(_PCIE, rest)
+    cores, rest = _take(_CORES, rest)
+    modules, rest = _take(_MEMORY, rest)
+    capacity, rest = _take(_SIZE, rest)
+    channels, rest = _take(_CHANNELS, rest)
+    if capacity is None or modules is None or rest.strip(" ,;+"):
+        raise RequestError(f"'{text[:60]}' is not a machine's memory", where=where, fix=f"write it like {_EXAMPLE}")
+    num_channels = int(channels[1]) if channels else 2
+    transfers_per_s = int(modules[2]) * 10**6
+    if not 1 <= num_channels <= 64 or not 4e8 <= transfers_per_s <= 2e10:
+        raise RequestError(f"'{text[:60]}' names no memory on sale", where=where, fix=f"write it like {_EXAMPLE}")
+    kind = modules[1].lower()
+    theoretical = float(transfers_per_s * _BYTES_PER_TRANSFER * num_channels)
+    ratio, source = measured_ratio(kind, num_channels)
+    return Host(
+        name=f"{modules[0].upper()} × {num_channels}",
+        memory_bytes=parse_bytes(capacity[0], where),
+        bandwidth_bytes_per_s=theoretical * ratio,
+        theoretical_bytes_per_s=theoretical,
+        num_cores=int(cores[1]) if cores else 8,
+        pcie=link(f"pcie{pcie[1]}-x{pcie[2] or 16}" if pcie else "pcie4-x16"),
+        source=source,
+    )
+
+
+def default_host() -> Host:
+    """Return the machine that is assumed where none is named: 64 GiB of dual-channel DDR5-5600 on PCIe 4 x16."""
+    known = parse_host("64 GiB ddr5-5600 x2")
+    return Host(
+        name=known.name,
+        memory_bytes=known.memory_bytes,
+        bandwidth_bytes_per_s=known.bandwidth_bytes_per_s,
+        theoretical_bytes_per_s=known.theoretical_bytes_per_s,
+        num_cores=known.num_cores,
+        pcie=known.pcie,
+        is_assumed=True,
+        source=known.source,
+    )
+
+
+def _take(pattern: re.Pattern[str], text: str) -> tuple[re.Match[str] | None, str]:
+    """Return the first match of a pattern and the text without it."""
+    match = pattern.search(text)
+    return match, (text[: match.start()] + " " + text[match.end() :]) if match else text
