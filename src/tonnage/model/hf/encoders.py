@@ -44,6 +44,7 @@ def encoder_model(
     other: Mapping[str, int],
     embedding_size: int | None = None,
     is_tied: bool | None = None,
+    has_head_bias: bool = False,
 ) -> Model:
     """Return a model from its layers and its parameters outside them, the head's matrix added where it is not tied.
 
@@ -55,13 +56,15 @@ def encoder_model(
         Width of the token table, where it is not the hidden size.
     is_tied : bool or None
         Whether the head is the token table; None reads `tie_word_embeddings`.
+    has_head_bias : bool
+        Whether a head that is not tied has a bias of its own beside the one that a tied head has (in `other`).
     """
     vocab_size = f.count("vocab_size")
     tied = f.flag("tie_word_embeddings") if is_tied is None else is_tied
     table = vocab_size * (embedding_size or hidden_size)
     counts = {**other, "embedding": other.get("embedding", 0) + table}
     if not tied:
-        counts["lm_head"] = counts.get("lm_head", 0) + table
+        counts["lm_head"] = table + (vocab_size if has_head_bias else 0)
     return Model(
         name="",
         family=f.model_type,
@@ -87,7 +90,6 @@ def bert(f: Fields) -> Model:
         mixers=(mixer,), feed_forwards=(plain_mlp(f.count("intermediate_size")),), norm_parameters=LAYER * hidden_size
     )
     tables = f.count("max_position_embeddings") + f.count("type_vocab_size")
-    is_tied = f.flag("tie_word_embeddings")
     return encoder_model(
         f,
         (layer,) * f.num_layers(),
@@ -96,8 +98,8 @@ def bert(f: Fields) -> Model:
             "embedding": tables * hidden_size,
             "norm": 2 * LAYER * hidden_size,
             "other": hidden_size * hidden_size + hidden_size + vocab_size,
-            "lm_head": 0 if is_tied else vocab_size,
         },
+        has_head_bias=True,
     )
 
 
@@ -123,6 +125,7 @@ def albert(f: Fields) -> Model:
         hidden_size=hidden_size,
         embedding_size=narrow,
         other={"embedding": tables * narrow, "norm": 2 * LAYER * narrow, "other": mapping + head},
+        has_head_bias=True,
     )
 
 
