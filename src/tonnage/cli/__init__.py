@@ -20,7 +20,7 @@ from tonnage import __version__
 from tonnage.errors import BadFileError, TonnageError
 
 # In the order of the road: each verb is `tonnage.cli.<verb>.command`.
-VERBS: tuple[str, ...] = ("model", "gpus", "plan", "explain")
+VERBS: tuple[str, ...] = ("model", "gpus", "plan", "explain", "score")
 
 
 class Verbs(click.Group):

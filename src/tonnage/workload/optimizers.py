@@ -23,6 +23,7 @@ OPTIMIZERS: Final = {
         Optimizer(name="adamw_bf16", state_bytes_per_parameter=4.0),
         Optimizer(name="adamw_8bit", state_bytes_per_parameter=2.0),
         Optimizer(name="paged_adamw_8bit", state_bytes_per_parameter=2.0, is_paged=True),
+        Optimizer(name="paged_adamw", state_bytes_per_parameter=8.0, is_paged=True),
         Optimizer(name="adafactor", state_bytes_per_parameter=0.0, is_factored=True),
         Optimizer(name="muon", state_bytes_per_parameter=4.0),
         Optimizer(name="sgd", state_bytes_per_parameter=0.0),

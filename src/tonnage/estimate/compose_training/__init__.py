@@ -41,8 +41,10 @@ __all__ = [
     "case_of",
     "columns_of",
     "estimate_training",
+    "memory_of",
     "software",
     "software_names",
+    "step_timing",
     "training_columns",
     "training_constants",
 ]
