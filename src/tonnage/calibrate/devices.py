@@ -53,12 +53,12 @@ def find(text: str) -> tuple[Device | None, bool]:
         if not spelling:
             continue
         try:
-            slug, assumed = resolve(spelling)
+            match = resolve(spelling)
         except UnknownNameError as error:
             if len(error.suggestions) > 1 and "may mean" in error.what:
                 return catalogue.device(error.suggestions[0]), True
             continue
-        return catalogue.device(slug), bool(assumed)
+        return catalogue.device(match.slug), bool(match.assumed)
     return None, True
 
 
