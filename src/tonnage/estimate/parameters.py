@@ -81,7 +81,9 @@ def count(model: Model) -> ParameterCounts:
         idle += times * idle_expert_parameters(layer, model.hidden_size)
     for component, number in model.other_parameters.items():
         found[component] += number
-    text = sum(found.values())
+    if model.stored_parameters:  # the header's own count
+        found = dict.fromkeys(COMPONENTS, 0) | dict(model.stored_parameters)
+    text = sum(found.values()) - found["vision_audio"]
     if model.encoder is not None:
         found["vision_audio"] += model.encoder.num_parameters
     return ParameterCounts(

@@ -10,13 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from typing import Final
 
-from tonnage.errors import UnknownNameError
+from tonnage.errors import RequestError, UnknownNameError
 from tonnage.estimate.gguf_mix import BASE_TYPES, Mix
+from tonnage.estimate.parameters import count
 from tonnage.model.ggml import types_by_name
 from tonnage.model.matrices import (
     ATTENTION,
@@ -342,6 +342,8 @@ def find_format(name: str) -> WeightFormat:
     key = re.sub(r"[\s-]+", "_", name.strip().lower())
     found = FORMATS.get(_ALIASES.get(key, key))
     if found is None:
+        from difflib import get_close_matches  # noqa: PLC0415 - only a wrong name needs it
+
         close = tuple(get_close_matches(key, (*FORMATS, *_ALIASES), 3, 0.6))
         raise UnknownNameError(
             f"'{name[:40]}' is not a weight format",
@@ -383,34 +385,45 @@ def weights_bytes(model: Model, format_name: str) -> dict[str, int]:
     ------
     UnknownNameError
         When no format has that name.
+    RequestError
+        When the model's layers are not known, and with them what the format would touch.
     """
     chosen = find_format(format_name)
-    counts = _component_parameters(model)
-    if chosen.matrix_bytes is None:
-        return _gguf_bytes(model, chosen.name, counts)
-    kept_bits = 32 if model.dtype == "float32" else 16
+    own = checkpoint_format(model)
+    if model.stored_bytes and chosen.name == own:
+        return {name: stored for name, stored in model.stored_bytes.items() if name != "mtp"}
+    counts = count(model).by_component
     if chosen.kind == "plain":
-        return {name: round(plain_bytes(count, chosen.bits_per_weight)) for name, count in counts.items()}
-    saved: dict[str, float] = {}
-    for matrix, number in _quantized_matrices(model, chosen):
-        plain = plain_bytes(matrix.rows * matrix.columns, kept_bits)
-        less = (plain - chosen.matrix_bytes(matrix.rows, matrix.columns)) * matrix.num * number
-        saved[matrix.component] = saved.get(matrix.component, 0.0) + less
+        return {name: round(plain_bytes(number, chosen.bits_per_weight)) for name, number in counts.items()}
+    if not model.layers:
+        raise RequestError(
+            f"the size of {model.name} in {chosen.name} is not known: its layers are not",
+            where="format",
+            fix=f"choose {own}, bf16, fp16 or fp32" if model.stored_bytes else "choose bf16, fp16 or fp32",
+        )
+    if chosen.matrix_bytes is None:
+        return _gguf_bytes(model, chosen, counts)
+    return _linear_bytes(model, chosen, counts, chosen.matrix_bytes)
+
+
+def _linear_bytes(
+    model: Model, chosen: WeightFormat, counts: Mapping[str, int], matrix_bytes: Callable[[int, int], float]
+) -> dict[str, int]:
+    """Return the bytes by component of a format that takes linear layers and leaves the rest as it was."""
+    kept_bits = 32 if model.dtype == "float32" else 16
+    bytes_by: dict[str, float] = {}
+    weights_by: dict[str, int] = {}
+    for matrix, times in _quantized_matrices(model, chosen):
+        one = matrix_bytes(matrix.rows, matrix.columns) * matrix.num * times
+        bytes_by[matrix.component] = bytes_by.get(matrix.component, 0.0) + one
+        weights_by[matrix.component] = weights_by.get(matrix.component, 0) + matrix.num_parameters * times
     if chosen.kind == "bitsandbytes" and model.encoder:
-        saved["vision_audio"] = _encoder_linear(model) * (kept_bits - chosen.bits_per_weight) / 8
-    return {name: round(plain_bytes(count, kept_bits) - saved.get(name, 0.0)) for name, count in counts.items()}
-
-
-def _component_parameters(model: Model) -> dict[str, int]:
-    """Return the weights of each component: its matrices, its norms and what lies outside the layers."""
-    counts = dict(model.other_parameters)
-    for layer, count in model.groups():
-        counts["norm"] = counts.get("norm", 0) + count * layer.norm_parameters
-        for matrix in layer_matrices(layer, model.hidden_size):
-            counts[matrix.component] = counts.get(matrix.component, 0) + count * matrix.num_parameters
-    if model.encoder:
-        counts["vision_audio"] = model.encoder.num_parameters
-    return counts
+        weights_by["vision_audio"] = _encoder_linear(model)
+        bytes_by["vision_audio"] = weights_by["vision_audio"] * chosen.bits_per_weight / 8
+    return {
+        name: round(bytes_by.get(name, 0.0) + plain_bytes(number - weights_by.get(name, 0), kept_bits))
+        for name, number in counts.items()
+    }
 
 
 def _quantized_matrices(model: Model, chosen: WeightFormat) -> list[tuple[Matrix, int]]:
@@ -422,13 +435,13 @@ def _quantized_matrices(model: Model, chosen: WeightFormat) -> list[tuple[Matrix
     components = {name for name in components if name not in patterns}
     found: list[tuple[Matrix, int]] = []
     by_layer = _by_layer(patterns)
-    for layer, matrices, count in _layers(model, one_by_one=by_layer):
+    for layer, matrices, times in _layers(model, one_by_one=by_layer):
         for matrix in matrices:
             if not matrix.is_linear or matrix.component not in components:
                 continue
             if patterns and _is_kept(f"model.layers.{layer}.{matrix.name}", patterns):
                 continue
-            found.append((matrix, count))
+            found.append((matrix, times))
     return found
 
 
@@ -436,7 +449,7 @@ def _layers(model: Model, *, one_by_one: bool) -> list[tuple[int, tuple[Matrix, 
     """Return (index, matrices, how often): distinct layers together, or each by itself."""
     if one_by_one:
         return [(i, layer_matrices(layer, model.hidden_size), 1) for i, layer in enumerate(model.layers)]
-    return [(0, layer_matrices(layer, model.hidden_size), count) for layer, count in model.groups()]
+    return [(0, layer_matrices(layer, model.hidden_size), times) for layer, times in model.groups()]
 
 
 def _by_layer(patterns: tuple[str, ...]) -> bool:
@@ -501,9 +514,9 @@ _FUSED_QKV: Final = frozenset({
 })  # fmt: skip
 
 
-def _gguf_bytes(model: Model, file_type: str, counts: Mapping[str, int]) -> dict[str, int]:
+def _gguf_bytes(model: Model, chosen: WeightFormat, counts: Mapping[str, int]) -> dict[str, int]:
     """Return the bytes of llama.cpp's file of a type, by component; vectors are F32."""
-    mix = _mix(model, file_type)
+    mix = _mix(model, chosen.name)
     has_mxfp4_experts = model.quantization is not None and model.quantization.scheme == "mxfp4"
     seen = Counter[str]()
     bytes_by: dict[str, float] = {}
@@ -523,8 +536,8 @@ def _gguf_bytes(model: Model, file_type: str, counts: Mapping[str, int]) -> dict
         num_bytes = ggml_bytes(matrix.rows, matrix.columns, one.block_weights, one.block_bytes) * matrix.num
         bytes_by[matrix.component] = bytes_by.get(matrix.component, 0.0) + num_bytes
         weights_by[matrix.component] = weights_by.get(matrix.component, 0) + matrix.num_parameters
-    left = {name: count - weights_by.get(name, 0) for name, count in counts.items() if name != "vision_audio"}
-    return {name: round(bytes_by.get(name, 0.0) + 4 * max(rest, 0)) for name, rest in left.items()}
+    left = {name: number - weights_by.get(name, 0) for name, number in counts.items() if name != "vision_audio"}
+    return {name: round(bytes_by.get(name, 0.0) + plain_bytes(rest, 32)) for name, rest in left.items()}
 
 
 def _mix(model: Model, file_type: str) -> Mix:

@@ -35,6 +35,7 @@ SHARED_EXPERTS = "shared_experts"
 SHARED_EXPERT_GATE = "shared_expert_gate"
 EMBEDDING = "embedding"
 LM_HEAD = "lm_head"
+_PER_LAYER_WIDTH = 256  # of Gemma's per-layer embeddings, counted layer by layer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,10 +158,10 @@ def _recurrent(part: Mixer, hidden_size: int) -> Iterator[Matrix]:
 
 
 def _mlp(part: Mlp, hidden_size: int, prefix: str, component: str, suffix: str) -> Iterator[Matrix]:
-    width = part.intermediate_size
+    width, inputs = part.intermediate_size, part.input_size or hidden_size
     if part.is_gated:
-        yield _of(f"{prefix}.gate_proj", component, width, hidden_size, f"ffn_gate{suffix}")
-    yield _of(f"{prefix}.up_proj", component, width, hidden_size, f"ffn_up{suffix}")
+        yield _of(f"{prefix}.gate_proj", component, width, inputs, f"ffn_gate{suffix}")
+    yield _of(f"{prefix}.up_proj", component, width, inputs, f"ffn_up{suffix}")
     yield _of(f"{prefix}.down_proj", component, hidden_size, width, f"ffn_down{suffix}")
 
 
@@ -200,6 +201,8 @@ def layer_matrices(layer: Layer, hidden_size: int, has_fused_qkv: bool = False) 
     [('self_attn.k_proj', 16, 32), ('self_attn.v_proj', 16, 32), ('self_attn.o_proj', 32, 32), ('mlp.gate_proj', 96, 32)]
     """
     found: list[Matrix] = []
+    if layer.is_repeat:
+        return ()
     for mixer in layer.mixers:
         if isinstance(mixer, Attention):
             found += _attention(mixer, hidden_size, has_fused_qkv)
@@ -215,11 +218,18 @@ def layer_matrices(layer: Layer, hidden_size: int, has_fused_qkv: bool = False) 
 
 
 def outer_matrices(model: Model) -> tuple[Matrix, ...]:
-    """Return the matrices outside the layers: the token embedding, and the head where it is not the same weights."""
+    """Return the matrices outside the layers: the token embedding, and the head where it is not the same weights.
+
+    What an embedding holds beyond its table and amounts to half a table is a second one, of Gemma's layers.
+    """
     shape = model.vocab_size, model.hidden_size
+    table, embedding = shape[0] * shape[1], model.other_parameters.get(EMBEDDING, 0)
     found: list[Matrix] = []
-    if model.other_parameters.get(EMBEDDING, 0) >= shape[0] * shape[1]:
+    if embedding >= table > 0:
         found.append(_of("embed_tokens", EMBEDDING, *shape, "token_embd"))
-    if not model.is_tied and model.other_parameters.get(LM_HEAD, 0) >= shape[0] * shape[1]:
+        if 2 * (embedding - table) > table:
+            rows = (embedding - table) // _PER_LAYER_WIDTH
+            found.append(_of("embed_tokens_per_layer", EMBEDDING, rows, _PER_LAYER_WIDTH, "per_layer_token_embd"))
+    if not model.is_tied and model.other_parameters.get(LM_HEAD, 0) >= table > 0:
         found.append(_of("lm_head", LM_HEAD, *shape, "output"))
     return tuple(found)

@@ -247,6 +247,8 @@ class Model:
     status: str = "config"  # config, header, catalogue, reconstructed
     default_num_image_tokens: int = 0
     warnings: tuple[str, ...] = ()
+    stored_parameters: Mapping[str, int] = field(default_factory=dict[str, int])  # by component, from a weights header
+    stored_bytes: Mapping[str, int] = field(default_factory=dict[str, int])  # by component, from a weights header
 
     @property
     def num_layers(self) -> int:

@@ -1,0 +1,73 @@
+"""What a model is, in numbers: parameters, cache, operations, bytes in every format; unknown is None."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tonnage.estimate.kv_cache import Cache, cache
+from tonnage.estimate.parameters import ParameterCounts, count
+from tonnage.estimate.weights import FORMATS, checkpoint_format, weights_bytes
+from tonnage.model.types import Model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSummary:
+    """The numbers of one model; what cannot be known from what was read is None."""
+
+    model: Model
+    context_tokens: int
+    parameters: ParameterCounts
+    active: int | None
+    active_without_embedding: int | None
+    cache: Cache | None
+    forward_flop_per_token: float | None
+    weights_bytes: Mapping[str, int]
+    checkpoint_format: str
+    checkpoint_bytes: int | None
+
+
+def summarize(model: Model, context_tokens: int = 4096) -> ModelSummary:
+    """Return what there is to know of a model.
+
+    Parameters
+    ----------
+    model : Model
+        The model.
+    context_tokens : int
+        Length of the sequence that operations a token are counted in. [1]
+
+    Returns
+    -------
+    ModelSummary
+        Its numbers. Of a model known by its header alone, cache and operations are None, and so are the weights a
+        token touches where it has experts.
+    """
+    counts = count(model)
+    has_layers = bool(model.layers)
+    is_dense = "experts" not in counts.by_component
+    is_known = has_layers or is_dense
+    stored = {name: kept for name, kept in model.stored_bytes.items() if name != "mtp"}
+    return ModelSummary(
+        model=model,
+        context_tokens=context_tokens,
+        parameters=counts,
+        active=counts.active if is_known else None,
+        active_without_embedding=counts.active_without_embedding if is_known else None,
+        cache=cache(model) if has_layers else None,
+        forward_flop_per_token=None,
+        weights_bytes=_all_formats(model),
+        checkpoint_format=checkpoint_format(model),
+        checkpoint_bytes=sum(stored.values()) if stored else None,
+    )
+
+
+def _all_formats(model: Model) -> dict[str, int]:
+    """Return the bytes in each format that they are known in."""
+    own = checkpoint_format(model)
+    names = [
+        name
+        for name, one in FORMATS.items()
+        if model.layers or one.kind == "plain" or (name == own and model.stored_bytes)
+    ]
+    return {name: sum(weights_bytes(model, name).values()) for name in names}

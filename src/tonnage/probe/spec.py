@@ -1,0 +1,62 @@
+"""What a MODEL argument means: the catalogue first, then files, then a hub."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import BinaryIO, Final
+
+from tonnage.errors import OutsideError, RequestError, UnknownNameError
+from tonnage.model import catalogue
+from tonnage.model.types import Model
+from tonnage.probe import files
+
+_LONGEST: Final = 4096
+_MODELSCOPE: Final = "modelscope:"
+_HUB_ID: Final = re.compile(r"(?P<id>[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96})(?::(?P<chosen>[\w./-]{1,96}))?", re.ASCII)
+
+
+def read_spec(spec: str, stdin: BinaryIO | None = None) -> Model:
+    """Return the model that a text names."""
+    spec = spec.strip()
+    if not spec or len(spec) > _LONGEST or not spec.isprintable():
+        what = "no model is named" if not spec else f"'{_shown(spec)}' is not a name"
+        raise RequestError(what, where="MODEL", fix="name one, as Qwen/Qwen3.5-27B, or give a file")
+    if spec == "-":
+        return files.read_stream(stdin or sys.stdin.buffer)
+    if catalogue.has(spec):
+        return catalogue.find(spec)
+    path = files.existing_path(spec)
+    if path is not None:
+        return files.read_path(path)
+    if files.looks_like_path(spec):
+        raise files.refuse_path(spec)
+    return _from_hub(spec)
+
+
+def _from_hub(spec: str) -> Model:
+    is_modelscope = spec.lower().startswith(_MODELSCOPE)
+    match = _HUB_ID.fullmatch(spec[len(_MODELSCOPE) :] if is_modelscope else spec)
+    if match is None:
+        raise UnknownNameError(
+            f"no model is called '{_shown(spec)}'",
+            where="MODEL",
+            fix="a hub id reads owner/name; a file has its path",
+            suggestions=catalogue.nearest(spec),
+        )
+    from tonnage.probe import hub  # noqa: PLC0415 - the catalogue and files need no network
+
+    try:
+        place = hub.ModelScope(model_id=match["id"]) if is_modelscope else hub.open_hub(match["id"])
+        return hub.read(place, match["chosen"] or "")
+    except OutsideError as error:
+        close = catalogue.nearest(match["id"])
+        if not close:
+            raise
+        raise OutsideError(
+            error.what, where=error.where, fix=f"{error.fix}; in the catalogue: {', '.join(close)}"
+        ) from error
+
+
+def _shown(spec: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in spec[:80])
