@@ -118,12 +118,12 @@ def component_of(name: str, num_layers: int, linear_layers: frozenset[int] = fro
 
 
 def _outer_component(name: str) -> str:
-    if name.startswith(_EMBEDDINGS):
-        return EMBEDDING
     if name.startswith(("v.", "mm.", "a.", "resampler.")):
         return VISION
     if "norm" in name:
         return NORM
+    if name.startswith(_EMBEDDINGS):
+        return EMBEDDING
     return LM_HEAD if name.startswith("output") else OTHER
 
 
