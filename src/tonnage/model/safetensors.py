@@ -63,7 +63,7 @@ _ATTENTION_PARTS: Final = frozenset({
 })  # fmt: skip
 _LINEAR_PARTS: Final = frozenset({"linear_attn", "mamba", "mixer", "conv", "short_conv", "ssm"})
 _MLP_PARTS: Final = frozenset({
-    "mlp", "feed_forward", "ffn", "block_sparse_moe", "moe", "fc1", "fc2", "c_fc", "DenseReluDense", "intermediate",
+    "mlp", "feed_forward", "ffn", "block_sparse_moe", "moe", "fc1", "fc2", "c_fc", "DenseReluDense", "intermediate", "mlps", "ffn_output",
 })  # fmt: skip
 _SCALES: Final = re.compile(
     r"(_scale(_inv|_2)?|\.scales?|\.qzeros|\.g_idx|_zero_point|_global_scale|input_scale|_shape|\.SCB|\.weight_format"
