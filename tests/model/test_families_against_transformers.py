@@ -23,7 +23,7 @@ from tonnage.model.hf import BUILDERS, model_from_config  # noqa: E402
 
 pytestmark = [pytest.mark.trace, pytest.mark.filterwarnings("ignore")]
 
-NUM_TRIALS = 4
+NUM_TRIALS = 3
 NUM_DRAWS = 60
 
 FULL, SLIDING, CHUNKED, LINEAR, CONV = (
@@ -189,7 +189,8 @@ OLDER: dict[str, dict[str, Choose]] = {
 # What a family wants instead of the general choice.
 OWN: dict[str, dict[str, Choose]] = {
     "dbrx": {
-        "attn_config": lambda d: {"kv_n_heads": d.kv_heads, "clip_qkv": None},
+        "attn_config": lambda d: {"kv_n_heads": d.kv_heads, "clip_qkv": None, "rope_theta": 1e4},
+        "tie_word_embeddings": lambda _: False,
         "ffn_config": lambda d: {
             "ffn_hidden_size": d.size(), "moe_num_experts": d.experts, "moe_top_k": d.chosen,
         },
@@ -201,6 +202,8 @@ OWN: dict[str, dict[str, Choose]] = {
         "num_heads": lambda d: 2 * d.heads, "hidden_size": lambda d: d.heads * 16, "head_dim": lambda _: 16,
         "expand": lambda _: 2,
     },
+    "gpt_neo": {"attention_types": lambda d: [[[d.one_of("global", "local")], d.layers]]},
+    "gemma4_text": {"sliding_window": lambda d: d.one_of(8, 32), "num_experts": lambda d: d.experts},
     "opt": {"word_embed_proj_dim": lambda d: d.one_of(d.hidden, 40)},
     "bamba": {"mamba_n_heads": lambda d: 4, "mamba_d_head": lambda _: "auto"},
     "granitemoehybrid": {"mamba_n_heads": lambda d: 4, "mamba_d_head": lambda _: "auto"},
@@ -285,12 +288,16 @@ def mapped(parsed: Any) -> type | None:
     return None
 
 
+def shares_equally(parsed: Any) -> bool:
+    """Whether the width is a multiple of the heads, or the heads' width is given."""
+    given = vars(parsed)
+    return bool(given.get("head_dim")) or given.get("hidden_size", 0) % (given.get("num_attention_heads") or 1) == 0
+
+
 def total(config: dict[str, Any]) -> int:
     """Return the parameters of the model that transformers builds, tied ones once."""
     parsed = transformers.AutoConfig.for_model(**config)
-    inner = parsed.get_text_config()
-    heads, head_dim = getattr(inner, "num_attention_heads", 1), getattr(inner, "head_dim", None)
-    assert head_dim or inner.hidden_size % heads == 0, "the heads do not share the width equally"
+    assert shares_equally(parsed.get_text_config()), "the heads do not share the width equally"
     cls = getattr(transformers, CLASSES[config["model_type"]]) if config["model_type"] in CLASSES else mapped(parsed)
     with torch.device("meta"):
         model = cls(parsed)
@@ -311,8 +318,14 @@ def valid(model_type: str, seed: str) -> tuple[dict[str, Any], int]:
     pytest.fail(f"no valid configuration drawn; the last was refused for {refused[-3:]}")
 
 
+# No class of model of their own: text parts are tried inside the whole, Kimi K2 is DeepSeek-V3 under another name.
+PARTS = {
+    "kimi_k2", "qwen2_5_vl_text", "qwen2_vl_text", "qwen3_vl_moe_text", "qwen3_vl_text", "step3p5",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("seed", range(NUM_TRIALS))
-@pytest.mark.parametrize("model_type", sorted(BUILDERS))
+@pytest.mark.parametrize("model_type", sorted(set(BUILDERS) - PARTS))
 def test_total_is_exact(model_type: str, seed: int):
     config, wanted = valid(model_type, f"{model_type} {seed}")
     found = count(model_from_config(config))

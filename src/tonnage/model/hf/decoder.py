@@ -56,6 +56,11 @@ def full_every_or_all(f: Fields) -> list[str]:
     return full_every(4)(f)
 
 
+def full_first_of_four(f: Fields) -> list[str]:
+    """Every fourth layer from the first on sees everything (CWM)."""
+    return layer_kinds(f, lambda index: SLIDING if index % 4 else FULL)
+
+
 def apertus_mlp(f: Fields) -> Mlp:
     """Return a plain feed-forward; its activation xIELU has two weights of its own (arXiv:2411.13010)."""
     return replace(mlp(f, is_gated=False), extra_parameters=2 if f.word("hidden_act") == "xielu" else 0)
@@ -84,7 +89,7 @@ DENSE: Final[dict[str, Callable[[Fields], Model]]] = {
     "arcee": partial(build, mixer=biased, dense=partial(biased_mlp, is_gated=False)),
     "cohere": partial(build, mixer=partial(biased, qk_norm="row", qk_norm_if="use_qk_norm"), num_norms=1),
     "cohere2": partial(build, mixer=biased, kinds=full_every(4), num_norms=1),
-    "cwm": partial(build, mixer=attention, kinds=full_every(4)),
+    "cwm": partial(build, mixer=attention, dense=partial(mlp, bias="mlp_bias"), kinds=full_first_of_four),
     "ernie4_5": partial(
         build,
         mixer=partial(attention, qkv_bias="use_bias", output_bias="use_bias"),

@@ -23,19 +23,25 @@ class Family:
     def spellings(self, name: str) -> tuple[str, ...]:
         """Return the keys a field may stand under, the one that wins first.
 
-        A general name that the family maps to its own is applied after the own one, so it wins.
+        A family's class first sets the fields it declares, one after the other, then what else the file says: a
+        spelling that is not declared wins, and of two that are declared the later one, even by its default.
         """
         own = self.aliases.get(name, name)
-        return (*(key for key, target in self.aliases.items() if target == own), own)
+        keys = (*(key for key, target in self.aliases.items() if target == own), own)
+        declared = [key for key in self.defaults if key in keys]
+        return (*(key for key in keys if key not in declared), *declared[-1:])
 
     def default(self, name: str, otherwise: Any = None) -> Any:
         """Return the value of a field that the file leaves out."""
-        return self.defaults.get(self.aliases.get(name, name), otherwise)
+        return self.defaults.get(self.spellings(name)[-1], otherwise)
 
     def part(self, name: str) -> tuple[str, Mapping[str, Any], bool]:
-        """Return a nested part's family, its fields when the file has none, and whether the file may name another."""
+        """Return a nested part's family, its fields when the file has none, and whether the file may name another.
+
+        A part that is no configuration of its own in transformers has no family: nothing is taken for granted in it.
+        """
         part = self.parts.get(name, {})
-        return part.get("model_type", self.model_type), part.get("init", {}), part.get("dynamic", True)
+        return part.get("model_type") or "", part.get("init", {}), part.get("dynamic", True)
 
 
 @cache

@@ -172,6 +172,12 @@ def deepseek_v4(f: Fields) -> Model:
     return assemble(f, stack(deepseek_v4_kinds(f), layer), extra={"other": head})
 
 
+def deepseek_v2_shared(f: Fields) -> Mlp:
+    """Return DeepSeek-V2's shared experts, which keep a bias of the hidden size even where there are none."""
+    wide = f.count("n_shared_experts", least=0) * f.count("moe_intermediate_size")
+    return Mlp(intermediate_size=wide, has_bias=f.flag("mlp_bias"))
+
+
 deepseek_experts = partial(routed, shared=shared_experts)
 
 LATENT: Final[dict[str, Callable[[Fields], Model]]] = {
@@ -179,7 +185,7 @@ LATENT: Final[dict[str, Callable[[Fields], Model]]] = {
         build,
         mixer=latent_attention,
         dense=partial(mlp, bias="mlp_bias"),
-        sparse=partial(routed, experts="num_experts", shared=partial(shared_experts, bias="mlp_bias")),
+        sparse=partial(routed, experts="num_experts", shared=deepseek_v2_shared),
         sparsity=sparse_after(),
     ),
     "deepseek_v3": partial(build, mixer=latent_attention, sparse=deepseek_experts, sparsity=sparse_after()),

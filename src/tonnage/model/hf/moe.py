@@ -77,6 +77,12 @@ def granite_hybrid_shared(f: Fields) -> Mlp | None:
     return Mlp(intermediate_size=width) if width else None
 
 
+def hy_v3_shared(f: Fields) -> Mlp:
+    """Return Hunyuan 3's shared experts; with none of them transformers builds one as wide as a dense layer."""
+    wide = f.count("num_shared_experts", least=0) * f.count("moe_intermediate_size")
+    return Mlp(intermediate_size=wide or f.count("intermediate_size"), has_bias=f.flag("mlp_bias"))
+
+
 def hunyuan_experts(f: Fields) -> Moe:
     """Return Hunyuan's experts; its `moe_topk` may be listed layer by layer."""
     listed = f.get("num_experts_per_tok")
@@ -281,7 +287,7 @@ SPARSE: Final[dict[str, Callable[[Fields], Model]]] = {
         build,
         mixer=partial(biased, qk_norm="head"),
         dense=partial(mlp, bias="mlp_bias"),
-        sparse=partial(routed, shared=partial(shared_experts, number="num_shared_experts", bias="mlp_bias")),
+        sparse=partial(routed, shared=hy_v3_shared),
         sparsity=sparse_after("", 1),
     ),
     "llama4_text": llama4,

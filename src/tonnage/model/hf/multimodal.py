@@ -19,6 +19,7 @@ from tonnage.model.hf.fields import Fields
 from tonnage.model.hf.hybrid import HYBRID, tied_as_lfm
 from tonnage.model.hf.latent import LATENT
 from tonnage.model.hf.moe import SPARSE
+from tonnage.model.hf.vision import with_usual_text
 from tonnage.model.types import Model
 
 TEXT: Final[dict[str, Callable[[Fields], Model]]] = {**DENSE, **SPARSE, **LATENT, **HYBRID}
@@ -83,5 +84,5 @@ MULTIMODAL: Final[dict[str, Callable[[Fields], Model]]] = {
     "qwen3_vl": with_tower,
     "qwen3_vl_moe": with_tower,
     "step3p7": with_tower,
-    "voxtral": partial(with_tower, tie="never"),
+    "voxtral": lambda f: with_tower(with_usual_text(f), tie="never"),
 }

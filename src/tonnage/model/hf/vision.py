@@ -7,7 +7,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -165,9 +165,18 @@ def step3p7(f: Fields) -> Encoder:
     return joined(vision, projector, vision.tokens_per_patch_group)
 
 
+def with_usual_text(f: Fields) -> Fields:
+    """Return Voxtral's config with what its text config leaves out as in the published model, not as in Llama."""
+    given = f.config.get("text_config")
+    if not isinstance(given, Mapping):
+        return f
+    _, usual, _ = f.family.part("text_config")
+    return f.with_fields({"text_config": {**usual, **cast("Mapping[str, Any]", given)}})
+
+
 def voxtral(f: Fields) -> Encoder:
     """Voxtral: frames are stacked to the width of the feed-forward and projected by two matrices without biases."""
-    audio, width = tower(f.part("audio_config")), text_width(f)
+    audio, width = tower(f.part("audio_config")), text_width(with_usual_text(f))
     projector = two_layer_projector_parameters(audio.intermediate_size, width, width, has_bias=False)
     return joined(audio, projector, audio.intermediate_size // audio.hidden_size)
 
