@@ -77,7 +77,9 @@ def to_json(summary: ModelSummary) -> dict[str, Any]:
             "state_bytes_per_sequence": None if cache is None else round(cache.state_bytes_per_sequence),
         },
         "flops": {
-            "forward_per_token": summary.forward_flop_per_token,
+            "forward_per_token": None
+            if summary.forward_flop_per_token is None
+            else round(summary.forward_flop_per_token),
             "context_tokens": summary.context_tokens,
         },
         "weights_bytes": dict(summary.weights_bytes),

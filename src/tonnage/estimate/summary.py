@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tonnage.estimate.flops import forward_flop_per_token
 from tonnage.estimate.kv_cache import Cache, cache
 from tonnage.estimate.parameters import ParameterCounts, count
 from tonnage.estimate.weights import FORMATS, checkpoint_format, weights_bytes
@@ -55,7 +56,7 @@ def summarize(model: Model, context_tokens: int = 4096) -> ModelSummary:
         active=counts.active if is_known else None,
         active_without_embedding=counts.active_without_embedding if is_known else None,
         cache=cache(model) if has_layers else None,
-        forward_flop_per_token=None,
+        forward_flop_per_token=forward_flop_per_token(model, context_tokens) if has_layers else None,
         weights_bytes=_all_formats(model),
         checkpoint_format=checkpoint_format(model),
         checkpoint_bytes=sum(stored.values()) if stored else None,
