@@ -6,7 +6,7 @@ Axes are small tuples in the order in which a person would try them; what they c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Final
@@ -19,7 +19,7 @@ from tonnage.search.constraints import head_counts, num_experts
 
 # One format for each step of size that checkpoints are published in; others are reached by a pin.
 _LADDER: Final = (
-    "bf16", "fp8", "q8_0", "q6_k", "q5_k_m", "awq", "nvfp4", "q4_k_m", "nf4", "mxfp4", "iq4_xs", "q3_k_m", "iq3_xxs",
+    "bf16", "fp8", "q8_0", "q6_k", "q5_k_m", "awq", "nvfp4", "q4_k_m", "nf4", "iq4_xs", "q3_k_m", "iq3_xxs",
     "q2_k", "iq2_xxs",
 )  # fmt: skip
 _PLAIN: Final = frozenset({"bf16", "fp16", "fp32", "f16", "f32", "gguf_bf16"})
@@ -116,14 +116,3 @@ def micro_batches(global_batch_size: int, dp: int) -> tuple[int, ...]:
     (1, 2, 4, 8, 16)
     """
     return divisors(global_batch_size // dp) if global_batch_size % dp == 0 else ()
-
-
-def allowed(names: Iterable[str], wanted: Iterable[str]) -> tuple[str, ...]:
-    """Return the names that a person allows: all of them when none is named."""
-    chosen = tuple(wanted)
-    return tuple(name for name in names if not chosen or name in chosen)
-
-
-def counted(groups: Mapping[str, int]) -> int:
-    """Return how many in all."""
-    return sum(groups.values())

@@ -1,0 +1,171 @@
+"""What `tonnage plan` says."""
+
+from __future__ import annotations
+
+MESSAGES: dict[str, tuple[str, str]] = {
+    # what was assumed, each with the flag that changes it
+    "assumed": ("assumed: {text}", "默认假设：{text}"),
+    "assumed_serve": ("serving (--serve)", "部署推理（--serve）"),
+    "assumed_context": ("a context of {value} tokens (--context)", "上下文 {value} 个 token（--context）"),
+    "assumed_concurrency": ("{value} request at a time (--concurrency)", "同时 {value} 个请求（--concurrency）"),
+    "assumed_tpot": ("no slower than {value} a token (--tpot)", "每个 token 不慢于 {value}（--tpot）"),
+    "assumed_seq_len": ("sequences of {value} tokens (--seq-len)", "序列长度 {value}（--seq-len）"),
+    "assumed_global_batch": (
+        "a global batch of {value} sequences (--global-batch)",
+        "全局批量 {value}（--global-batch）",
+    ),
+    "assumed_lora_rank": ("LoRA rank {value} (--lora-rank)", "LoRA 秩 {value}（--lora-rank）"),
+    "assumed_host": ("a host with {host} (--host)", "主机内存 {host}（--host）"),
+    "assumed_host_speed": ("host memory of the speed of {host} (--host)", "主机内存速度按 {host}（--host）"),
+    "assumed_reserve": (
+        "{reserve} of the card taken by the desktop (--reserve)",
+        "桌面占用显存 {reserve}（--reserve）",
+    ),
+    "assumed_network": ("100 Gb/s for each device between nodes", "节点之间每张卡 100 Gb/s 网络"),
+    # traps of a machine
+    "unofficial": (
+        "{name} is an unofficial board: no warranty, altered firmware; test it under load before you rely on it",
+        "{name} 是非官方改装卡：无质保、固件经修改，使用前请做满载测试",
+    ),
+    "trap_display": (
+        "a screen hangs on this card: {taken} of it is taken already and other programs may take more",
+        "该显卡连接了显示器：已占用 {taken}，其他程序可能继续占用",
+    ),
+    "trap_wddm": (
+        "Windows' driver spills into shared memory instead of failing: what does not fit gets slow, not refused",
+        "Windows 驱动会溢出到共享内存而不报错：放不下时会变慢，而不是失败",
+    ),
+    "trap_wsl": (
+        "WSL2 gives Linux only a share of the host's memory ({available} free here): memory= in .wslconfig raises it",
+        "WSL2 只把部分主机内存分给 Linux（当前可用 {available}）：可在 .wslconfig 里用 memory= 调大",
+    ),
+    "trap_cgroup": (
+        "a control group limits this process to {limit} of host memory",
+        "控制组把本进程的主机内存限制为 {limit}",
+    ),
+    "trap_taken": (
+        "other programs hold {taken} of the card; nvidia-smi names them",
+        "其他程序已占用显存 {taken}，可用 nvidia-smi 查看",
+    ),
+    # the answer
+    "yes": ("{model} on {where}: yes", "{model} 在 {where} 上：可以"),
+    "yes_unsure": (
+        "{model} on {where}: perhaps – it fits at the best estimate, not at its upper end",
+        "{model} 在 {where} 上：勉强——按最佳估计放得下，按误差上限放不下",
+    ),
+    "no": ("{model} on {where}: no – {short} short", "{model} 在 {where} 上：不行——缺 {short}"),
+    "no_reason": ("{model} on {where}: no – {reason}", "{model} 在 {where} 上：不行——{reason}"),
+    "speed": (" – {rate} tokens/s ({low}–{high})", "——{rate} token/s（{low}–{high}）"),
+    "with": (" with {engine}, {weights}, {place}", "，{engine}，{weights}，{place}"),
+    "where_open": ("the catalogue's cards", "目录中的显卡"),
+    "catalogue": ("searched {num} kinds of cards", "已搜索 {num} 种显卡"),
+    # where the model lives
+    "place_gpu": ("all on the GPU", "全部在显存"),
+    "place_gpus": ("all on the GPUs", "全部在显存"),
+    "place_experts": ("experts of {num} of {all} layers in host memory", "{all} 层中 {num} 层的专家在主机内存"),
+    "place_layers": ("{num} of {all} layers on the host", "{all} 层中 {num} 层在主机上"),
+    "place_optimizer": ("optimizer in host memory", "优化器在主机内存"),
+    "place_parameters": ("weights and optimizer in host memory", "权重和优化器在主机内存"),
+    "place_weights": ("weights in host memory", "权重在主机内存"),
+    # the table
+    "col_rank": ("#", "#"),
+    "col_engine": ("engine", "引擎"),
+    "col_software": ("software", "软件"),
+    "col_weights": ("weights", "权重"),
+    "col_cache": ("cache", "缓存"),
+    "col_place": ("where it lives", "放置"),
+    "col_gpu": ("hardware", "硬件"),
+    "col_layout": ("layout", "并行"),
+    "col_device": ("device memory", "显存"),
+    "col_host": ("host memory", "主机内存"),
+    "col_rate": ("tokens/s", "token/s"),
+    "col_ttft": ("first token", "首 token"),
+    "col_micro": ("micro-batch", "微批量"),
+    "col_recompute": ("recompute", "重计算"),
+    "col_cost": ("cost", "费用"),
+    "of": ("{used} of {capacity}", "{used} / {capacity}"),
+    "why_first": ("why this order", "为什么这样排序"),
+    "rule": (
+        (
+            "sure fits come before fits at the best estimate only, kept limits before broken ones, weights of 4 bits or "
+            "more before smaller ones (they answer visibly worse), then {objective}"
+        ),
+        "先比在误差上限仍放得下的，再比是否满足限制，再比权重是否不低于 4 位（更低时质量明显下降），最后比{objective}",
+    ),
+    "objective_speed": ("speed", "速度"),
+    "objective_throughput": ("throughput", "吞吐量"),
+    "objective_cost": ("cost", "费用"),
+    "lost": ("why the others lost", "其他方案为什么落选"),
+    "slower": ("{percent} % slower than #{rank}", "比 #{rank} 慢 {percent}%"),
+    "unsure": ("fits at the best estimate, not at the upper end", "按最佳估计放得下，按误差上限放不下"),
+    "few_bits": ("below 4 bits a weight", "每权重低于 4 位"),
+    "binds": ("bound by {what}", "受限于 {what}"),
+    "breaks": ("breaks {limit}", "不满足 {limit}"),
+    # why not
+    "short_device": (
+        "{short} short on the device: needs {used} of {capacity}",
+        "显存缺 {short}：需要 {used}，只有 {capacity}",
+    ),
+    "short_host": (
+        "{short} short in host memory: needs {used} of {capacity}",
+        "主机内存缺 {short}：需要 {used}，只有 {capacity}",
+    ),
+    "ruled_out": ("{reason}", "{reason}"),
+    "too_slow_ttft": (
+        "first token after {value}, asked for {limit} (--ttft)",
+        "首 token 需 {value}，要求 {limit}（--ttft）",
+    ),
+    "too_slow_tpot": ("{value} a token, asked for {limit} (--tpot)", "每 token {value}，要求 {limit}（--tpot）"),
+    "too_late": ("done after {value}, asked for {limit} (--deadline)", "完成需 {value}，要求 {limit}（--deadline）"),
+    "too_dear": ("costs {value}, asked for {limit} ({flag})", "费用 {value}，要求 {limit}（{flag}）"),
+    "too_hot": (
+        "draws up to {value}, asked for {limit} (--max-power)",
+        "功耗最高 {value}，要求 {limit}（--max-power）",
+    ),
+    # what would make it fit
+    "changes": ("what would make it fit, the nearest first", "怎样才放得下（由近及远）"),
+    "no_change": (
+        "nothing near makes it fit: not a smaller format, nor host memory, nor more of this card up to {num}",
+        "附近没有可行的改动：更小的格式、主机内存、增加到 {num} 张同型卡都放不下",
+    ),
+    "change_tpot": ("a slower answer: {value} a token", "接受更慢的速度：每 token {value}"),
+    "change_weights": ("weights in {value}", "权重用 {value}"),
+    "change_kv": ("cache in {value}", "缓存用 {value}"),
+    "change_context": ("a context of {value} tokens", "上下文缩短到 {value} 个 token"),
+    "change_concurrency": ("{value} requests at a time", "同时 {value} 个请求"),
+    "change_experts": ("experts of {value} layers in host memory", "把 {value} 层的专家放到主机内存"),
+    "change_layers": ("{value} layers on the host", "把 {value} 层放到主机"),
+    "change_micro": ("a micro-batch of {value}", "微批量 {value}"),
+    "change_recompute": ("recomputation: {value}", "重计算：{value}"),
+    "change_optimizer": ("optimizer {value}", "优化器 {value}"),
+    "change_offload": ("{value}", "{value}"),
+    "change_zero": ("ZeRO stage {value}", "ZeRO 阶段 {value}"),
+    "change_seq_len": ("sequences of {value} tokens", "序列长度 {value}"),
+    "change_method": ("{value} instead of {old}", "用 {value} 代替 {old}"),
+    "change_engine": ("with {value}", "用 {value}"),
+    "change_host": ("a host with {value}, {place}", "主机内存 {value}，{place}"),
+    "change_gpus": ("{value} of this card", "{value} 张同型卡"),
+    "change_gpu": ("one {value}", "一张 {value}"),
+    "change_gpu_many": ("{num} of {value}", "{num} 张 {value}"),
+    "col_change": ("change", "改动"),
+    "col_needs": ("needs", "需要"),
+    "col_command": ("command", "命令"),
+    "memory_line": ("memory: {pools}", "内存：{pools}"),
+    "moe_note": (
+        (
+            "a mixture of experts keeps all {total} parameters somewhere; the {active} that a token touches set the speed, "
+            "not the memory"
+        ),
+        "混合专家模型的全部 {total} 参数都要放在某处；每个 token 用到的 {active} 只决定速度，不决定内存",
+    ),
+    # next
+    "next": ("next", "接下来"),
+    "next_keep": ("keep the first plan", "保存第一个方案"),
+    "next_explain": ("where every byte and second goes", "每个字节和每一秒花在哪里"),
+    "next_start": ("starts it", "启动命令"),
+    "warning": ("note: {text}", "注意：{text}"),
+    "kept": ("{path}: plan {rank} of {num}", "{path}：第 {rank} 个方案，共 {num} 个"),
+    "num_looked": ("{num} candidates looked at", "共考察 {num} 个候选"),
+    "imported": ("read from {path} ({kind}): {text}", "从 {path}（{kind}）读入：{text}"),
+    "not_counted": ("{path}: not counted: {text}", "{path}：未计入：{text}"),
+}

@@ -1,0 +1,269 @@
+"""What would make a request fit that does not: one change at a time, each estimated anew, the nearest first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from tonnage.estimate.types import Estimate
+from tonnage.hardware.catalogue import devices
+from tonnage.messages import say
+from tonnage.plan.request import command
+from tonnage.plan.scene import Price, Scene, broken_limit, explore, objective, set_scene, where_it_lives
+from tonnage.plan.types import Change, Request, Scalar
+from tonnage.plan.where import place
+from tonnage.search import rank
+from tonnage.units import GIB, format_seconds
+from tonnage.workload.types import Serving, Training, TrainingKind
+
+_COUNTS: Final = (2, 3, 4, 6, 8, 16)
+_SHORTEST_CONTEXT: Final = 1024
+_STEP_TOKENS: Final = 256
+_LONGEST_TPOT_SECONDS: Final = 60.0
+_FEWER_STATES: Final = ("adamw_8bit", "adafactor")
+"""Optimizers that hold less than AdamW's two fp32 moments."""
+
+
+def changes(scene: Scene, price: Price) -> tuple[Change, ...]:
+    """Return the changes that make a request fit, in the order of how little they change.
+
+    Settings come first, then formats and offload, then more or other hardware, then another method.
+    """
+    found: dict[str, Change] = {}
+    for what, request in _trials(scene, price):
+        best = _best(scene, request, price)
+        if best is not None:
+            text = what(best)
+            found.setdefault(text, Change(what=text, command=command(request), estimate=best))
+    return tuple(found.values())
+
+
+def _best(scene: Scene, request: Request, price: Price) -> Estimate | None:
+    """Return the first of what fits for a request, None when nothing does."""
+    kept = _kept(scene, request, price)
+    return rank.ranked(kept, objective(request))[0] if kept else None
+
+
+def _kept(scene: Scene, request: Request, price: Price) -> list[Estimate]:
+    cluster = scene.cluster if request.where == scene.request.where else place(request.where).cluster
+    priced = (price(estimate) for estimate in explore(set_scene(request, scene.model, cluster)).kept)
+    return [estimate for estimate in priced if not broken_limit(estimate, request.limits)]
+
+
+Trial = tuple[Callable[[Estimate], str], Request]
+
+
+def _said(name: str, **values: object) -> Callable[[Estimate], str]:
+    return lambda _: say(f"plan.change_{name}", **values)
+
+
+def _trials(scene: Scene, price: Price) -> Iterator[Trial]:
+    yield from _without_pins(scene, price)
+    load = scene.request.workload
+    if isinstance(load, Serving):
+        yield from _shorter_serving(scene, load, price)
+        yield from _slower(scene, load, price)
+    else:
+        yield from _lighter_training(scene, load, price)
+    yield from _more_hardware(scene, price)
+    if isinstance(load, Training):
+        yield from _other_method(scene, load)
+
+
+_PIN_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "kv": ("precision.kv",),
+    "micro": ("micro_batch_size",),
+    "recompute": ("recompute",),
+    "optimizer": ("optimizer",),
+    "zero": ("layout.zero_stage",),
+    "offload": ("offload.optimizer", "offload.parameters", "offload.num_cpu_layers", "offload.num_cpu_expert_layers"),
+    "weights": ("precision.weights", "precision.gradients", "precision.has_fp32_master"),
+    "settings": ("settings.max_num_seqs", "settings.max_batched_tokens", "settings.utilization_ratio"),
+}
+
+
+def _without_pins(scene: Scene, price: Price) -> Iterator[Trial]:
+    """Free one pinned field, or the engine; of what then fits take the mildest: most bits, least on the host."""
+    request = scene.request
+    for name, paths in _PIN_GROUPS.items():
+        held = [path for path in paths if path in request.pins]
+        if not held:
+            continue
+        freed = replace(request, pins={p: v for p, v in request.pins.items() if p not in held})
+        for mild in _mildest(_kept(scene, freed, price)):
+            pins: dict[str, Scalar] = {**freed.pins, **_fields(mild, held)}
+            yield (lambda best, name=name: _describe(name, best)), replace(freed, pins=pins)
+    if request.limits.engines:
+        freed = replace(request, limits=replace(request.limits, engines=()))
+        for mild in _mildest(_kept(scene, freed, price)):
+            limits = replace(request.limits, engines=(mild.candidate.engine,))
+            said = f"{mild.candidate.engine}, {where_it_lives(mild)}"
+            yield _said("engine", value=said), replace(freed, limits=limits)
+
+
+def _fields(estimate: Estimate, paths: list[str]) -> dict[str, Scalar]:
+    from tonnage.plan.pins import get  # noqa: PLC0415  only a "no" comes here
+
+    values = {path: get(estimate.candidate, path) for path in paths}
+    return {path: getattr(value, "value", value) for path, value in values.items() if value is not None}
+
+
+def _mildest(kept: list[Estimate]) -> list[Estimate]:
+    """Return the estimate with the most bits that stays on the devices, and the one with the most bits at all."""
+
+    def key(estimate: Estimate) -> tuple[bool, float, float]:
+        rate = estimate.performance.tokens_per_s
+        return not estimate.footprint.fits_surely, -rank.weights_bits(estimate), -(rate.best if rate else 0.0)
+
+    on_device = [estimate for estimate in kept if rank.placement(estimate) == "gpu"]
+    firsts = [min(group, key=key) for group in (on_device, kept) if group]
+    return list({id(estimate): estimate for estimate in firsts}.values())
+
+
+def _describe(name: str, estimate: Estimate) -> str:
+    candidate = estimate.candidate
+    values = {
+        "kv": candidate.precision.kv,
+        "weights": candidate.precision.weights,
+        "micro": candidate.micro_batch_size,
+        "recompute": candidate.recompute.value,
+        "optimizer": candidate.optimizer,
+        "zero": candidate.layout.zero_stage,
+    }
+    text = say(f"plan.change_{name}", value=values[name]) if name in values else ""
+    lives = where_it_lives(estimate)
+    return f"{text}, {lives}" if text and rank.placement(estimate) != "gpu" else text or lives
+
+
+def _largest(fits: Callable[[int], bool], most: int) -> int | None:
+    """Return the largest number below `most` that fits, None when not even 1 does."""
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low or None
+
+
+def _slower(scene: Scene, load: Serving, price: Price) -> Iterator[Trial]:
+    """Yield a longer time for a token, where only the time stands against it."""
+    patient = replace(scene.request, workload=replace(load, tpot_limit_seconds=_LONGEST_TPOT_SECONDS))
+    kept = _kept(scene, patient, price)
+    if kept:
+        tpot = rank.ranked(kept, objective(patient))[0].performance.tpot_seconds
+        seconds = _LONGEST_TPOT_SECONDS if tpot is None else -(-tpot.best * 1.1 // 0.1) / 10
+        allowed = replace(scene.request, workload=replace(load, tpot_limit_seconds=seconds))
+        yield (
+            (lambda best: f"{say('plan.change_tpot', value=format_seconds(seconds))}, {where_it_lives(best)}"),
+            allowed,
+        )
+
+
+def _shorter_serving(scene: Scene, load: Serving, price: Price) -> Iterator[Trial]:
+    request = scene.request
+
+    def with_context(steps: int) -> Request:
+        context = steps * _STEP_TOKENS
+        output = min(load.output_tokens, context // 4)
+        prompt = min(load.input_tokens, context - output)
+        shorter = replace(load, context_tokens=context, input_tokens=prompt, output_tokens=output)
+        return replace(request, workload=shorter, assumed=_told(request, "--context"))
+
+    steps = load.context_tokens // _STEP_TOKENS
+    if load.context_tokens > _SHORTEST_CONTEXT and _kept(scene, with_context(_SHORTEST_CONTEXT // _STEP_TOKENS), price):
+        most = _largest(lambda n: bool(_kept(scene, with_context(n), price)), steps)
+        if most:
+            yield _said("context", value=most * _STEP_TOKENS), with_context(most)
+
+    def with_requests(number: int) -> Request:
+        fewer = replace(load, concurrency=number)
+        return replace(request, workload=fewer, assumed=_told(request, "--concurrency"))
+
+    if load.concurrency > 1 and _kept(scene, with_requests(1), price):
+        most = _largest(lambda n: bool(_kept(scene, with_requests(n), price)), load.concurrency)
+        if most:
+            yield _said("concurrency", value=most), with_requests(most)
+
+
+def _told(request: Request, flag: str) -> tuple[str, ...]:
+    return tuple(name for name in request.assumed if name != flag)
+
+
+def _lighter_training(scene: Scene, load: Training, price: Price) -> Iterator[Trial]:
+    request = scene.request
+    if load.kind in (TrainingKind.FULL, TrainingKind.PRETRAIN) and "optimizer" not in request.pins:
+        for name in _FEWER_STATES:
+            yield _said("optimizer", value=name), replace(request, pins={**request.pins, "optimizer": name})
+
+    def with_length(power: int) -> Request:
+        shorter = replace(load, seq_len=2**power)
+        return replace(request, workload=shorter, assumed=_told(request, "--seq-len"))
+
+    longest = load.seq_len.bit_length() - 1
+    longest -= 2**longest == load.seq_len
+    for power in range(longest, 7, -1):
+        if _kept(scene, with_length(power), price):
+            yield _said("seq_len", value=2**power), with_length(power)
+            break
+
+
+def _more_hardware(scene: Scene, price: Price) -> Iterator[Trial]:
+    request = scene.request
+    if len(request.where.gpus) != 1:
+        return
+    name, number = request.where.gpus[0]
+    bare = replace(request, pins={p: v for p, v in request.pins.items() if not p.startswith("layout.")})
+    for count in _COUNTS:
+        larger = replace(bare, where=replace(request.where, gpus=((name, count),)))
+        if count > number and _kept(scene, larger, price):
+            yield _said("gpus", value=count), larger
+            break
+    yield from _larger_card(scene, bare, number, price)
+    yield from _larger_host(scene, price)
+
+
+def _larger_card(scene: Scene, bare: Request, number: int, price: Price) -> Iterator[Trial]:
+    """Yield the smallest official card of the same maker that does, in the same number."""
+    here = scene.cluster.node.devices[0]
+    larger = sorted(
+        (
+            d
+            for d in devices()
+            if d.vendor == here.vendor and not d.is_unofficial and d.memory_bytes > here.memory_bytes
+        ),
+        key=lambda d: (d.memory_bytes, -d.bandwidth_bytes_per_s),
+    )
+    tried: set[int] = set()
+    for device in larger:
+        if device.memory_bytes >> 30 in tried:
+            continue
+        tried.add(device.memory_bytes >> 30)
+        request = replace(bare, where=replace(bare.where, gpus=((device.slug, number),)))
+        if _kept(scene, request, price):
+            name, values = ("gpu", {}) if number == 1 else ("gpu_many", {"num": number})
+            yield _said(name, value=device.name, **values), request
+            return
+
+
+def _larger_host(scene: Scene, price: Price) -> Iterator[Trial]:
+    """Yield the host memory that offloading needs, where the host is what is too small."""
+    request, host = scene.request, scene.cluster.node.host
+    if request.where.host is not None and "ddr" not in request.where.host.lower():
+        return
+    words = (request.where.host or "64 GiB ddr5-5600 x2").partition("ddr")
+    for gibibytes in (128, 256, 512, 1024, 2048):
+        if gibibytes * GIB <= host.memory_bytes:
+            continue
+        text = f"{gibibytes} GiB {words[1]}{words[2]}"
+        larger = replace(request, where=replace(request.where, host=text))
+        if _kept(scene, larger, price):
+            yield (lambda best, text=text: say("plan.change_host", value=text, place=where_it_lives(best))), larger
+            return
+
+
+def _other_method(scene: Scene, load: Training) -> Iterator[Trial]:
+    lighter = {TrainingKind.FULL: (TrainingKind.LORA, TrainingKind.QLORA), TrainingKind.LORA: (TrainingKind.QLORA,)}
+    free = {p: v for p, v in scene.request.pins.items() if not p.startswith(("precision.", "optimizer", "offload."))}
+    for kind in lighter.get(load.kind, ()):
+        request = replace(scene.request, workload=replace(load, kind=kind), pins=free)
+        yield _said("method", value=kind.value, old=load.kind.value), request

@@ -1,0 +1,205 @@
+"""From a request to an answer: the ways that fit, ranked and few; the others with what is missing and what would do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from tonnage.estimate.types import Candidate, Estimate
+from tonnage.messages import say
+from tonnage.plan.request import command
+from tonnage.plan.scene import Price, Scene, broken_limit, explore, objective, where_it_lives
+from tonnage.plan.types import Answer, Plan, Rejection, Request, Scalar
+from tonnage.search import rank
+from tonnage.search.explore import Explored
+from tonnage.units import format_bytes
+from tonnage.workload.types import Serving
+
+MOST_REJECTIONS: Final = 8
+
+
+def choose(scene: Scene, price: Price = lambda estimate: estimate) -> Answer:
+    """Answer a request on given hardware.
+
+    Parameters
+    ----------
+    scene : Scene
+        The request with model, cluster and engines.
+    price : callable
+        Adds the cost to an estimate.
+
+    Returns
+    -------
+    Answer
+        Plans by rank; where there is none, the nearest rejection first, with the changes that make it fit.
+    """
+    explored = explore(scene)
+    priced = [price(estimate) for estimate in explored.kept]
+    kept = [estimate for estimate in priced if not broken_limit(estimate, scene.request.limits)]
+    in_order = rank.ranked(kept, objective(scene.request))
+    plans = number(scene.request, rank.short_list(in_order))
+    rejections = [*_broken(scene, priced, in_order), *_short(scene, explored, in_order), *_ruled_out(explored)]
+    if not plans:
+        rejections = _with_changes(scene, rejections, price)
+    return Answer(
+        request=scene.request,
+        plans=tuple(plans),
+        rejections=tuple(rejections[:MOST_REJECTIONS]),
+        num_candidates=explored.num_candidates,
+    )
+
+
+def number(request: Request, estimates: Sequence[Estimate]) -> list[Plan]:
+    """Turn estimates in their order into plans, each with how it stands against the first."""
+    return [
+        Plan(
+            rank=place,
+            request=request,
+            estimate=estimate,
+            kind=where_it_lives(estimate),
+            reasons=tuple(_reasons(estimate, estimates[0] if place > 1 else None)),
+            warnings=tuple(_warnings(estimate)),
+        )
+        for place, estimate in enumerate(estimates, 1)
+    ]
+
+
+def _reasons(estimate: Estimate, first: Estimate | None) -> Iterator[str]:
+    parts = sorted(estimate.step_time.parts, key=lambda part: part.seconds, reverse=True)
+    if parts:
+        yield say("plan.binds", what=parts[0].name)
+    rate, best = estimate.performance.tokens_per_s, first.performance.tokens_per_s if first else None
+    if rate and best and best.best > rate.best:
+        yield say("plan.slower", percent=round(100 * (1 - rate.best / best.best)), rank=1)
+
+
+def _warnings(estimate: Estimate) -> Iterator[str]:
+    if not estimate.footprint.fits_surely:
+        yield say("plan.unsure")
+    if rank.weights_bits(estimate) < rank.LEAST_GOOD_BITS:
+        yield say("plan.few_bits")
+    yield from estimate.provenance.warnings
+
+
+def _label(estimate: Estimate) -> str:
+    candidate = estimate.candidate
+    return f"{candidate.engine}, {candidate.precision.weights}, {where_it_lives(estimate)}"
+
+
+def why_short(estimate: Estimate) -> str:
+    """Say what is missing: on the device, or in host memory, whichever is more."""
+    held = estimate.footprint
+    device, host = held.total.best - held.capacity_bytes, held.host_total.best - held.host_capacity_bytes
+    short, used, capacity, name = (
+        (device, held.total.best, held.capacity_bytes, "plan.short_device")
+        if device >= host
+        else (host, held.host_total.best, held.host_capacity_bytes, "plan.short_host")
+    )
+    return say(name, short=format_bytes(short), used=format_bytes(used), capacity=format_bytes(capacity))
+
+
+def _broken(scene: Scene, priced: Iterable[Estimate], in_order: Sequence[Estimate]) -> Iterator[Rejection]:
+    """Yield what fits but breaks a limit: the best of each kind."""
+    limits = scene.request.limits
+    broken = [estimate for estimate in priced if broken_limit(estimate, limits)]
+    for estimate in rank.short_list(rank.ranked(broken, objective(scene.request))):
+        yield Rejection(
+            what=_label(estimate),
+            reason=broken_limit(estimate, limits) or "",
+            command=_nearest(scene, estimate, in_order),
+            estimate=estimate,
+        )
+
+
+def _short(scene: Scene, explored: Explored, in_order: Sequence[Estimate]) -> Iterator[Rejection]:
+    """Yield what is short of memory: of each step of weight size the way that misses least."""
+    least: dict[tuple[object, ...], Estimate] = {}
+    for estimate in explored.short:
+        candidate = estimate.candidate
+        group = (
+            (rank.bits_class(rank.weights_bits(estimate)),)
+            if isinstance(candidate.workload, Serving)
+            else (candidate.engine, candidate.precision.weights, candidate.optimizer)
+        )
+        known = least.get(group)
+        if known is None or estimate.footprint.short_by_bytes < known.footprint.short_by_bytes:
+            least[group] = estimate
+    for estimate in least.values():
+        yield Rejection(
+            what=_label(estimate),
+            reason=why_short(estimate),
+            short_by_bytes=estimate.footprint.short_by_bytes,
+            command=_nearest(scene, estimate, in_order),
+            estimate=estimate,
+        )
+
+
+def _ruled_out(explored: Explored) -> Iterator[Rejection]:
+    """Yield why an engine that nothing was kept or estimated of cannot be used, once an engine."""
+    heard = {estimate.candidate.engine for estimate in (*explored.kept, *explored.short)}
+    for one in explored.ruled_out:
+        if one.engine not in heard:
+            heard.add(one.engine)
+            what = ", ".join(part for part in (one.engine, one.weights) if part) or say("plan.col_gpu")
+            yield Rejection(what=what, reason=one.reason)
+
+
+def _nearest(scene: Scene, estimate: Estimate, in_order: Sequence[Estimate]) -> str | None:
+    """Return the command of the plan that fits and differs least from one that does not."""
+    if not in_order:
+        return None
+
+    def distance(place: int) -> tuple[bool, float, int]:
+        other = in_order[place].candidate
+        bits = abs(rank.weights_bits(in_order[place]) - rank.weights_bits(estimate))
+        return other.engine != estimate.candidate.engine, bits, place
+
+    return command(pinned(scene.request, in_order[min(range(len(in_order)), key=distance)]))
+
+
+def pinned(request: Request, estimate: Estimate) -> Request:
+    """Return the request that asks for exactly the candidate of an estimate."""
+    candidate = estimate.candidate
+    pins: dict[str, Scalar] = dict(request.pins)
+    pins["precision.weights"] = candidate.precision.weights
+    if isinstance(candidate.workload, Serving):
+        pins["precision.kv"] = candidate.precision.kv
+    else:
+        pins |= _training_pins(candidate)
+    if candidate.cluster.num_devices > 1:
+        pins |= {f"layout.{way}": getattr(candidate.layout, way) for way in ("tp", "pp", "dp")}
+        if candidate.layout.ep > 1:
+            pins["layout.ep"] = candidate.layout.ep
+    for name in ("num_cpu_expert_layers", "num_cpu_layers"):
+        if number := getattr(candidate.offload, name):
+            pins[f"offload.{name}"] = number
+    limits = replace(request.limits, engines=(candidate.engine,))
+    return replace(request, limits=limits, pins=pins)
+
+
+def _training_pins(candidate: Candidate) -> dict[str, Scalar]:
+    precision, offload = candidate.precision, candidate.offload
+    return {
+        "precision.gradients": precision.gradients,
+        "precision.has_fp32_master": precision.has_fp32_master,
+        "layout.zero_stage": candidate.layout.zero_stage,
+        "micro_batch_size": candidate.micro_batch_size,
+        "recompute": candidate.recompute.value,
+        "optimizer": candidate.optimizer,
+        "offload.optimizer": offload.optimizer,
+        "offload.parameters": offload.parameters,
+    }
+
+
+def _with_changes(scene: Scene, rejections: Sequence[Rejection], price: Price) -> list[Rejection]:
+    """Put the rejection that misses least first, and to it the changes that make the request fit."""
+    from tonnage.plan.change import changes  # noqa: PLC0415  only a "no" needs it
+
+    found = changes(scene, price)
+    nearest = found[0].command if found else None
+    in_order = sorted(rejections, key=lambda one: (one.short_by_bytes is None, one.short_by_bytes or 0))
+    first, rest = in_order[:1], in_order[1:]
+    return [replace(one, command=nearest, changes=found) for one in first] + [
+        replace(one, command=nearest) for one in rest
+    ]

@@ -1,0 +1,160 @@
+"""A request with its names resolved, what can be found for it, and the words for what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tonnage.engines import ENGINES
+from tonnage.engines.types import Engine
+from tonnage.errors import RequestError, UnknownNameError
+from tonnage.estimate.types import Estimate
+from tonnage.hardware.types import Cluster
+from tonnage.messages import say
+from tonnage.model.types import Model
+from tonnage.plan.pins import settle, with_pins
+from tonnage.plan.types import Limits, Request
+from tonnage.search.constraints import lacks, power_watts
+from tonnage.search.explore import (
+    Explored,
+    Fixed,
+    RuledOut,
+    TrainingWays,
+    explore_serving,
+    explore_training,
+    training_ways,
+)
+from tonnage.units import format_seconds
+from tonnage.workload.types import Serving
+
+Price = Callable[[Estimate], Estimate]
+# An assumption, said in the answer and set by --tpot: slower than this nobody reads along (about 240 words a minute,
+# M. Brysbaert, "How many words do we read per minute?", J. Mem. Lang. 109, 2019, are some 5 tokens a second).
+SLOWEST_TPOT_SECONDS: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """A request with its names resolved: the model, the cluster, and the engines that may be used."""
+
+    request: Request
+    model: Model
+    cluster: Cluster
+    engines: tuple[Engine, ...]
+    software: tuple[TrainingWays, ...]
+    fixed: Fixed
+
+
+def set_scene(request: Request, model: Model, cluster: Cluster) -> Scene:
+    """Resolve the engines and pins of a request.
+
+    Raises
+    ------
+    UnknownNameError
+        An engine that is none, or none for this goal.
+    """
+    wanted = tuple(_plain(name) for name in request.limits.engines)
+    is_serving = isinstance(request.workload, Serving)
+    engines = tuple(e for e in ENGINES if not wanted or _plain(e.name) in wanted) if is_serving else ()
+    software = () if is_serving else tuple(w for w in training_ways() if not wanted or _plain(w.name) in wanted)
+    known = [e.name for e in ENGINES] if is_serving else [w.name for w in training_ways()]
+    for name in request.limits.engines:
+        if _plain(name) not in {_plain(one) for one in known}:
+            fix = f"known for this goal: {', '.join(known)}"
+            raise UnknownNameError(f"'{name[:40]}' is not an engine", where="--engine", fix=fix)
+    pins = settle(request.pins, model.num_layers)
+    fixed = Fixed(paths=frozenset(pins), apply=lambda candidate: with_pins(candidate, pins))
+    return Scene(request=request, model=model, cluster=cluster, engines=engines, software=software, fixed=fixed)
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace("_", "-").replace(".", "-")
+
+
+def explore(scene: Scene) -> Explored:
+    """Walk the space of a scene."""
+    load = scene.request.workload
+    missing = [r for d in scene.cluster.node.devices if (r := lacks(d, scene.request.limits.require))]
+    if missing:
+        return Explored(ruled_out=(RuledOut(engine="", weights="", reason=missing[0]),), num_candidates=1)
+    if isinstance(load, Serving):
+        return explore_serving(scene.model, load, scene.cluster, scene.engines, scene.fixed)
+    return explore_training(scene.model, load, scene.cluster, scene.software, scene.fixed)
+
+
+def objective(request: Request) -> str:
+    """Return what a request is ranked by: speed for one, throughput for many, cost where the hardware is open."""
+    if request.where.is_open or request.limits.intent == "experiment":
+        return "cost"
+    is_one = isinstance(request.workload, Serving) and request.workload.concurrency == 1
+    return "speed" if is_one and request.limits.intent != "batch" else "throughput"
+
+
+def where_it_lives(estimate: Estimate) -> str:
+    """Say where the model of an estimate lives."""
+    offload, layers = estimate.candidate.offload, estimate.candidate.model.num_layers
+    if offload.parameters:
+        return say("plan.place_parameters" if offload.optimizer else "plan.place_weights")
+    if offload.optimizer:
+        return say("plan.place_optimizer")
+    if offload.num_cpu_layers:
+        return say("plan.place_layers", num=offload.num_cpu_layers, all=layers)
+    if offload.num_cpu_expert_layers:
+        return say("plan.place_experts", num=offload.num_cpu_expert_layers, all=layers)
+    return say("plan.place_gpus" if estimate.candidate.layout.num_devices > 1 else "plan.place_gpu")
+
+
+def broken_limit(estimate: Estimate, limits: Limits) -> str | None:
+    """Return which limit an estimate breaks at its best figure, or None. What is not known breaks nothing."""
+    load, performance = estimate.candidate.workload, estimate.performance
+    if isinstance(load, Serving):
+        for name, figure, limit in (
+            ("ttft", performance.ttft_seconds, load.ttft_limit_seconds),
+            ("tpot", performance.tpot_seconds, slowest_tpot_seconds(load, limits)),
+        ):
+            if figure is not None and limit is not None and figure.best > limit:
+                return say(f"plan.too_slow_{name}", value=format_seconds(figure.best), limit=format_seconds(limit))
+    job, deadline = performance.job_seconds, limits.deadline_seconds
+    if job is not None and deadline is not None and job.best > deadline:
+        return say("plan.too_late", value=format_seconds(job.best), limit=format_seconds(deadline))
+    watts, most = power_watts(estimate.candidate.cluster), limits.max_power_watts
+    if most is not None and watts is not None and watts > most:
+        return say("plan.too_hot", value=f"{watts:.0f} W", limit=f"{most:.0f} W")
+    return _too_dear(estimate, limits)
+
+
+def slowest_tpot_seconds(load: Serving, limits: Limits) -> float | None:
+    """Return the limit on a token's time: the person's, else reading speed; none for offline batches."""
+    if load.tpot_limit_seconds is None and limits.intent != "batch":
+        return SLOWEST_TPOT_SECONDS
+    return load.tpot_limit_seconds
+
+
+def _too_dear(estimate: Estimate, limits: Limits) -> str | None:
+    cost = estimate.cost
+    for flag, figure, limit in (
+        ("--budget", cost.purchase_usd, limits.budget),
+        ("--rent", cost.usd_per_hour, limits.rent),
+        ("--spend", cost.usd_total, limits.spend),
+    ):
+        if figure is not None and limit is not None and figure.best > in_usd(limit.amount, limit.currency):
+            value = f"{figure.best:,.2f} USD"
+            return say("plan.too_dear", value=value, limit=f"{limit.amount:,.15g} {limit.currency}", flag=flag)
+    return None
+
+
+# A labelled assumption: units of a currency for one US dollar; a budget in USD needs none.
+_PER_USD: Final = {"USD": 1.0, "CNY": 7.1, "EUR": 0.9, "GBP": 0.78, "JPY": 150.0}
+
+
+def in_usd(amount: float, currency: str) -> float:
+    """Return an amount in US dollars.
+
+    >>> in_usd(7100, "CNY")
+    1000.0
+    """
+    if currency not in _PER_USD:
+        fix = f"write it in one of {', '.join(_PER_USD)}"
+        raise RequestError(f"'{currency}' is not a currency that is known", where="--budget", fix=fix)
+    return amount / _PER_USD[currency]

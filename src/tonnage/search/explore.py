@@ -1,0 +1,395 @@
+"""Walks the space: every way on every engine, moved to the host or made smaller until it fits, or known to be short.
+
+Along an axis on which memory only falls (layers moved to the host, a smaller micro-batch) the first value that fits is
+found by halving, so the answer is that of trying them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Final
+
+from tonnage import datafiles
+from tonnage.engines.types import Engine
+from tonnage.estimate.compose_serving import estimate_serving, serving_load
+from tonnage.estimate.types import Candidate, Estimate, Layout, Offload, Recompute
+from tonnage.hardware.types import Cluster
+from tonnage.model.types import Model
+from tonnage.search.constraints import num_expert_layers, why_not
+from tonnage.search.space import (
+    cache_formats,
+    micro_batches,
+    serving_layouts,
+    training_layouts,
+    weight_formats,
+)
+from tonnage.workload.precision import Precision
+from tonnage.workload.types import Serving, Training, TrainingKind
+
+Pinned = Callable[[Candidate], Candidate]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuledOut:
+    """A way that cannot be, whatever the memory, with its reason."""
+
+    engine: str
+    weights: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explored:
+    """What was found: ways that fit, ways that are short, ways that cannot be; and how many candidates were looked at."""
+
+    kept: tuple[Estimate, ...] = ()
+    short: tuple[Estimate, ...] = ()
+    ruled_out: tuple[RuledOut, ...] = ()
+    num_candidates: int = 0
+
+    def __add__(self, other: Explored) -> Explored:
+        """Join what two walks found."""
+        return Explored(
+            kept=self.kept + other.kept,
+            short=self.short + other.short,
+            ruled_out=self.ruled_out + other.ruled_out,
+            num_candidates=self.num_candidates + other.num_candidates,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fixed:
+    """What the person fixed: the paths, how they are set, and the engines that may be used."""
+
+    paths: frozenset[str] = frozenset()
+    apply: Pinned = lambda candidate: candidate
+    engines: tuple[str, ...] = ()
+
+    def holds(self, *paths: str) -> bool:
+        """Whether any of the paths is fixed."""
+        return any(path in self.paths for path in paths)
+
+
+def first_that_fits(fits: Callable[[int], bool], least: int, most: int, guess: int) -> int | None:
+    """Return the least number that fits where a larger one never needs more; None when even the most does not.
+
+    >>> first_that_fits(lambda n: n >= 7, 0, 40, 9)
+    7
+    """
+    if not fits(most):
+        return None
+    low, high = least - 1, most
+    probe = min(max(guess, least), most)
+    for step in (0, 1, 2, 4):  # a good guess is met within a few steps; a bad one costs no more than these
+        probe = probe - step if probe + step >= high else probe + step
+        if not low < probe < high:
+            break
+        low, high = (low, probe) if fits(probe) else (probe, high)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
+
+
+class _Walk:
+    """Collects what a walk finds; each candidate is looked at once."""
+
+    def __init__(self, fixed: Fixed) -> None:
+        self.fixed = fixed
+        self.kept: list[Estimate] = []
+        self.short: list[Estimate] = []
+        self.ruled_out: list[RuledOut] = []
+        self.num_candidates = 0
+        self._seen: set[Any] = set()
+
+    def is_new(self, candidate: Candidate) -> bool:
+        key = (
+            candidate.engine,
+            candidate.layout,
+            candidate.precision,
+            candidate.recompute,
+            candidate.recompute_every,
+            candidate.offload,
+            candidate.micro_batch_size,
+            candidate.optimizer,
+        )
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        return True
+
+    def rule_out(self, candidate: Candidate, reason: str) -> None:
+        self.num_candidates += 1
+        self.ruled_out.append(RuledOut(engine=candidate.engine, weights=candidate.precision.weights, reason=reason))
+
+    def explored(self) -> Explored:
+        return Explored(
+            kept=tuple(self.kept),
+            short=tuple(self.short),
+            ruled_out=tuple(self.ruled_out),
+            num_candidates=self.num_candidates,
+        )
+
+
+def compute_type(cluster: Cluster) -> str:
+    """Return the type to compute in: bf16 where every device has it, else fp16."""
+    has_bf16 = all(d.vendor != "NVIDIA" or "bf16" in d.flop_per_s for d in cluster.node.devices)
+    return "bf16" if has_bf16 else "fp16"
+
+
+def explore_serving(model: Model, load: Serving, cluster: Cluster, engines: Iterable[Engine], fixed: Fixed) -> Explored:
+    """Walk every engine, weight format and layout for one serving load on one cluster."""
+    walk = _Walk(fixed)
+    compute = compute_type(cluster)
+    for engine in engines:
+        base = Candidate(model=model, workload=load, cluster=cluster, engine=engine.name)
+        caches = cache_formats(engine.traits)
+        per_node = len(cluster.node.devices)
+        formats = ("",) if fixed.holds("precision.weights") else weight_formats(model, engine.traits)
+        layouts: Sequence[Layout] = serving_layouts(model, cluster.num_devices, per_node, engine.traits.parallelisms)
+        if fixed.holds("layout.tp", "layout.pp", "layout.dp"):
+            layouts = (*layouts, *_layouts_around(base, fixed, cluster.num_devices))
+        for layout in layouts or (Layout(),):
+            for weights in formats:
+                precision = Precision(weights=weights or "bf16", compute=compute, kv=caches[0])
+                candidate = fixed.apply(replace(base, layout=layout, precision=precision))
+                _serve_one(walk, candidate, engine, caches)
+    return walk.explored()
+
+
+def _layouts_around(base: Candidate, fixed: Fixed, num_devices: int) -> tuple[Layout, ...]:
+    """Return the layout of the fixed ways alone, filled up with copies where that uses all devices."""
+    layout = fixed.apply(base).layout
+    used = layout.tp * layout.pp * layout.cp
+    if not fixed.holds("layout.dp") and num_devices % used == 0:
+        return (replace(layout, dp=num_devices // used),)
+    return (layout,)
+
+
+def _serve_one(walk: _Walk, candidate: Candidate, engine: Engine, caches: Sequence[str]) -> None:
+    """Look at one way: as it is, with a smaller cache, with experts or layers on the host."""
+    if not walk.is_new(candidate):
+        return
+    refusal = engine.refuses(candidate)
+    reason = why_not(candidate) or (refusal.reason if refusal else None)
+    if reason is not None:
+        walk.rule_out(candidate, reason)
+        return
+
+    def short(trial: Candidate) -> float:
+        walk.num_candidates += 1
+        load = serving_load(trial, engine.accounting)
+        memory = engine.accounting.memory(load)
+        margin = 1.0 + memory.relative_error
+        device = float(memory.device_bytes()) * margin - float(memory.capacity_bytes)
+        return max(device, float(memory.host_bytes()) * margin - float(load.host_memory_bytes), 0.0)
+
+    here = short(candidate)
+    if here <= 0:
+        walk.kept.append(estimate_serving(candidate, engine.accounting))
+        return
+    found = [
+        *_smaller_cache(walk.fixed, candidate, caches, short),
+        *_moved(walk.fixed, candidate, engine, short, here),
+    ]
+    plain = estimate_serving(candidate, engine.accounting)
+    if plain.footprint.fits:
+        walk.kept.append(plain)
+    else:
+        walk.short.append(plain)
+    walk.kept += (estimate_serving(one, engine.accounting) for one in found)
+
+
+def _smaller_cache(
+    fixed: Fixed, candidate: Candidate, caches: Sequence[str], short: Callable[[Candidate], float]
+) -> Iterator[Candidate]:
+    if fixed.holds("precision.kv"):
+        return
+    for kv in caches[1:]:
+        smaller = replace(candidate, precision=replace(candidate.precision, kv=kv))
+        if short(smaller) <= 0:
+            yield smaller
+            return
+
+
+def _moved(
+    fixed: Fixed, candidate: Candidate, engine: Engine, short: Callable[[Candidate], float], here: float
+) -> Iterator[Candidate]:
+    """Move as few layers' experts to the host as make it fit; for a dense model, whole layers."""
+    if fixed.holds("offload.num_cpu_expert_layers", "offload.num_cpu_layers"):
+        return
+    placements, layers = engine.traits.placements, candidate.model.num_layers
+    has_experts = num_expert_layers(candidate.model) > 0
+    if has_experts and "experts_cpu" in placements:
+        name = "num_cpu_expert_layers"
+    elif "layers_cpu" in placements:
+        name = "num_cpu_layers"
+    else:
+        return
+
+    def moved(number: int) -> Candidate:
+        return replace(candidate, offload=replace(candidate.offload, **{name: number}))
+
+    least = short(moved(layers))
+    guess = round(layers * here / max(here - least, here * 0.05, 1.0)) if here > least else layers
+    number = first_that_fits(lambda n: short(moved(n)) <= 0, 1, layers, guess)
+    if number is not None:
+        yield moved(number)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingWays:
+    """What training software can be asked to do, from `data/search/training.toml`."""
+
+    name: str
+    methods: tuple[str, ...]
+    ways: tuple[str, ...]
+    zero: tuple[int, ...]
+    offload: tuple[str, ...]
+    recompute: tuple[str, ...]
+    spans_devices: bool
+    recipes: tuple[Mapping[str, Any], ...]
+    min_devices_for_offload: int
+    source: str
+
+
+@cache
+def training_ways() -> tuple[TrainingWays, ...]:
+    """Return what each training software can be asked to do."""
+    return tuple(
+        TrainingWays(
+            name=name,
+            methods=tuple(row["methods"]),
+            ways=tuple(row["ways"]),
+            zero=tuple(row["zero"]),
+            offload=tuple(row["offload"]),
+            recompute=tuple(row["recompute"]),
+            spans_devices=row["spans_devices"],
+            recipes=tuple(row["recipes"]),
+            min_devices_for_offload=row.get("min_devices_for_offload", 1),
+            source=row["source"],
+        )
+        for name, row in datafiles.table("search/training.toml").items()
+    )
+
+
+_ADAPTER_PRECISION: Final = {
+    TrainingKind.LORA: {"weights": "bf16", "gradients": "fp32"},
+    TrainingKind.QLORA: {"weights": "nf4_dq", "gradients": "fp32"},
+}
+
+
+def explore_training(
+    model: Model, load: Training, cluster: Cluster, software: Iterable[TrainingWays], fixed: Fixed
+) -> Explored:
+    """Walk every training software, layout, precision, recomputation, offload and micro-batch on one cluster."""
+    walk = _Walk(fixed)
+    num_devices, per_node = cluster.num_devices, len(cluster.node.devices)
+    for ways in software:
+        if load.kind.value not in ways.methods:
+            continue
+        base = Candidate(model=model, workload=load, cluster=cluster, engine=ways.name)
+        used = num_devices if ways.spans_devices else 1
+        layouts = tuple(training_layouts(model, used, per_node, ways.ways, ways.zero))
+        layouts = (*layouts, *_training_layouts_around(base, fixed, num_devices))
+        for layout in layouts:
+            for precision, optimizer in _precisions(load.kind, ways, compute_type(cluster)):
+                candidate = replace(base, layout=layout, precision=precision, optimizer=optimizer)
+                _train_one(walk, candidate, ways)
+    return walk.explored()
+
+
+def _training_layouts_around(base: Candidate, fixed: Fixed, num_devices: int) -> tuple[Layout, ...]:
+    names = ("layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.dp", "layout.zero_stage")
+    return _layouts_around(base, fixed, num_devices) if fixed.holds(*names) else ()
+
+
+def _precisions(kind: TrainingKind, ways: TrainingWays, compute: str) -> Iterator[tuple[Precision, str]]:
+    if kind in _ADAPTER_PRECISION:
+        yield Precision(compute=compute, **_ADAPTER_PRECISION[kind]), "adamw"
+        return
+    for recipe in ways.recipes:
+        precision = Precision(
+            weights=recipe["weights"],
+            gradients=recipe["gradients"],
+            compute=compute,
+            has_fp32_master=recipe["master"],
+        )
+        yield precision, recipe.get("optimizer", "adamw")
+
+
+def _offloads(candidate: Candidate, ways: TrainingWays) -> Iterator[Offload]:
+    """Yield what may be moved to the host, each more than the last."""
+    if candidate.layout.num_devices < ways.min_devices_for_offload:
+        return
+    zero = candidate.layout.zero_stage
+    trains_all = isinstance(candidate.workload, Training) and candidate.workload.kind in (
+        TrainingKind.FULL,
+        TrainingKind.PRETRAIN,
+    )
+    if "optimizer" in ways.offload and trains_all:
+        yield Offload(optimizer=True)
+    if "parameters" in ways.offload and (zero == 3 or candidate.layout.num_devices == 1):
+        yield Offload(optimizer=trains_all, parameters=True)
+
+
+def _train_one(walk: _Walk, candidate: Candidate, ways: TrainingWays) -> None:
+    """Look at one layout and precision: the largest micro-batch of each recomputation mode, on the device if it fits."""
+    fixed = walk.fixed
+    offload_is_fixed = fixed.holds("offload.optimizer", "offload.parameters", "offload.activations")
+    offloads = (Offload(),) if offload_is_fixed else (Offload(), *_offloads(candidate, ways))
+    worst: Estimate | None = None
+    for offload in offloads:
+        found = False
+        modes = ("none",) if fixed.holds("recompute") else ways.recompute
+        for mode in modes:
+            trial = fixed.apply(replace(candidate, offload=offload, recompute=Recompute(mode)))
+            best, short = _largest_micro_batch(walk, trial)
+            if best is not None:
+                walk.kept.append(best)
+                found = True
+            if short is not None and (worst is None or _total(short) < _total(worst)):
+                worst = short
+        if found:
+            return
+    if worst is not None:
+        walk.short.append(worst)
+
+
+def _total(estimate: Estimate) -> float:
+    return float(estimate.footprint.short_by_bytes)
+
+
+def _largest_micro_batch(walk: _Walk, candidate: Candidate) -> tuple[Estimate | None, Estimate | None]:
+    """Return the estimate with the largest micro-batch that fits, or that of the smallest which does not."""
+    from tonnage.estimate.compose_training import estimate_training  # noqa: PLC0415  needs numpy; serving does not
+
+    load = candidate.workload
+    assert isinstance(load, Training)
+    options = micro_batches(load.global_batch_size, candidate.layout.dp)
+    if walk.fixed.holds("micro_batch_size"):
+        options = (candidate.micro_batch_size,)
+    trials = [replace(candidate, micro_batch_size=size) for size in options] or [candidate]
+    if not walk.is_new(trials[0]):
+        return None, None
+    reason = why_not(trials[0])
+    if reason is not None:
+        walk.rule_out(trials[0], reason)
+        return None, None
+    estimates: dict[int, Estimate] = {}
+
+    def fits(place: int) -> bool:
+        if place not in estimates:
+            walk.num_candidates += 1
+            estimates[place] = estimate_training(trials[place])
+        return estimates[place].footprint.fits_surely
+
+    low, high = 0, len(trials)
+    if not fits(0):
+        return (estimates[0], None) if estimates[0].footprint.fits else (None, estimates[0])
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return estimates[low], None
