@@ -5,12 +5,17 @@ Each function is a few lines: it reads its inputs through the pure packages and 
 
 from __future__ import annotations
 
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from tonnage.estimate.summary import ModelSummary, summarize
 from tonnage.model.types import Model
 
-__all__ = ["describe_model", "read_model"]
+if TYPE_CHECKING:  # each verb imports what it needs when it is called
+    from tonnage.estimate.summary import ModelSummary
+    from tonnage.hardware.sample import MachineSample
+    from tonnage.plan.explain import Explanation
+    from tonnage.plan.types import Answer, Plan, Request
+
+__all__ = ["describe_model", "explain", "plan", "read_model", "read_plan", "write_plan"]
 
 
 def read_model(spec: str, stdin: BinaryIO | None = None) -> Model:
@@ -67,4 +72,110 @@ def describe_model(spec: str, *, context_tokens: int = 4096, stdin: BinaryIO | N
     TonnageError
         As for `read_model`.
     """
+    from tonnage.estimate.summary import summarize
+
     return summarize(read_model(spec, stdin), context_tokens)
+
+
+def plan(request: Request, *, machine: MachineSample | None = None, stdin: BinaryIO | None = None) -> Answer:
+    """Find the ways to do what is asked: ranked plans, and what was turned down with what is missing.
+
+    Parameters
+    ----------
+    request : Request
+        What is asked; `tonnage.plan.request.make_request` builds one from words.
+    machine : MachineSample
+        A reading of this machine, where the request says `--here`; taken now by default.
+    stdin : file
+        What a model named `-` is read from.
+
+    Returns
+    -------
+    Answer
+        Plans by rank. When there are none, the first rejection carries the changes that would make the request fit.
+
+    Raises
+    ------
+    RequestError
+        A name or value that is none, or a model whose layers are not known.
+    OutsideError
+        The hub, or with `--here` the driver, is not there.
+
+    Examples
+    --------
+    >>> from tonnage.plan.request import make_request
+    >>> plan(make_request("Qwen/Qwen3.5-27B", gpus=["rtx-4090"])).plans[0].kind
+    'all on the GPU'
+    """
+    from tonnage.plan.ask import answer
+
+    return answer(request, read_model(request.model, stdin), machine or _machine(request))
+
+
+def _machine(request: Request) -> MachineSample | None:
+    if not request.where.is_here:
+        return None
+    from tonnage.probe.host import read_machine
+
+    return read_machine()
+
+
+def read_plan(text: str, name: str = "plan.toml") -> Plan:
+    """Return the plan that a plan file holds; formats of earlier versions are migrated.
+
+    Parameters
+    ----------
+    text : str
+        The file's text.
+    name : str
+        Its name, for messages.
+
+    Returns
+    -------
+    Plan
+        Equal to the plan that was written.
+
+    Raises
+    ------
+    BadFileError
+        The text is no plan, or one of a later version.
+    """
+    from tonnage.plan.file import read_plan as read
+
+    return read(text, name)
+
+
+def write_plan(plan: Plan) -> str:
+    """Return the text of a plan file.
+
+    Parameters
+    ----------
+    plan : Plan
+        A plan of an answer.
+
+    Returns
+    -------
+    str
+        TOML that `read_plan` reads back to the same plan.
+    """
+    from tonnage.plan.file import write_plan as write
+
+    return write(plan)
+
+
+def explain(plan: Plan) -> Explanation:
+    """Return where every byte, second and coin of a plan goes, each with its formula and its source.
+
+    Parameters
+    ----------
+    plan : Plan
+        A plan of an answer or of a plan file.
+
+    Returns
+    -------
+    Explanation
+        Lines by part: memory of the device and of the host, time of a step, cost, assumptions.
+    """
+    from tonnage.plan.explain import explain as explain_plan
+
+    return explain_plan(plan)

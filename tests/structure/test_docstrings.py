@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import pkgutil
 import re
 import textwrap
 from collections.abc import Callable, Iterator
+from functools import cache
 from types import ModuleType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -62,13 +64,25 @@ def says(description: str, wanted: str) -> bool:
     return f"[{wanted}]" in description.replace("–", "-")
 
 
+@cache
+def names_for_types(module: str) -> dict[str, Any]:
+    """Return what a module imports under `if TYPE_CHECKING:`, which its annotations name."""
+    names: dict[str, Any] = {}
+    for node in ast.parse(inspect.getsource(importlib.import_module(module))).body:
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            exec(compile(ast.Module(body=node.body, type_ignores=[]), module, "exec"), names)
+    return names
+
+
 def faults(function: Callable[..., Any]) -> list[str]:
     """Return what is wrong with a public function's docstring."""
     name = f"{function.__module__}.{function.__qualname__}"
     docstring = inspect.getdoc(function)
     if not docstring:
         return [f"{name}: no docstring"]
-    hints = get_type_hints(function, include_extras=True)
+    hints = get_type_hints(
+        function, {**function.__globals__, **names_for_types(function.__module__)}, include_extras=True
+    )
     given = {p: unit(hints.get(p)) for p in inspect.signature(function).parameters}
     returned = unit(hints.get("return"))
     parts = sections(docstring)

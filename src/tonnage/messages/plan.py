@@ -5,6 +5,7 @@ from __future__ import annotations
 MESSAGES: dict[str, tuple[str, str]] = {
     # what was assumed, each with the flag that changes it
     "assumed": ("assumed: {text}", "默认假设：{text}"),
+    "comma": (", ", "，"),
     "assumed_serve": ("serving (--serve)", "部署推理（--serve）"),
     "assumed_context": ("a context of {value} tokens (--context)", "上下文 {value} 个 token（--context）"),
     "assumed_concurrency": ("{value} request at a time (--concurrency)", "同时 {value} 个请求（--concurrency）"),
@@ -22,6 +23,12 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "桌面占用显存 {reserve}（--reserve）",
     ),
     "assumed_network": ("100 Gb/s for each device between nodes", "节点之间每张卡 100 Gb/s 网络"),
+    "price_rent": ("{name}: rent as {provider} asked in {day}", "{name}：租金取自 {provider}，{day}"),
+    "price_launch": ("{name}: price at launch, {day} (--price)", "{name}：首发价，{day}（--price）"),
+    "price_third_party": (
+        "{name}: a third party's estimate of {day} (--price)",
+        "{name}：第三方估价，{day}（--price）",
+    ),
     # traps of a machine
     "unofficial": (
         "{name} is an unofficial board: no warranty, altered firmware; test it under load before you rely on it",
@@ -58,6 +65,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "speed": (" – {rate} tokens/s ({low}–{high})", "——{rate} token/s（{low}–{high}）"),
     "with": (" with {engine}, {weights}, {place}", "，{engine}，{weights}，{place}"),
     "where_open": ("the catalogue's cards", "目录中的显卡"),
+    "no_card": (
+        "no card of the catalogue does, up to {num} of a kind",
+        "目录中没有可行的显卡（每种最多 {num} 张）",
+    ),
     "catalogue": ("searched {num} kinds of cards", "已搜索 {num} 种显卡"),
     # where the model lives
     "place_gpu": ("all on the GPU", "全部在显存"),
@@ -68,6 +79,9 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "place_parameters": ("weights and optimizer in host memory", "权重和优化器在主机内存"),
     "place_weights": ("weights in host memory", "权重在主机内存"),
     # the table
+    "weights_and_cache": ("{weights}, {kv} cache", "{weights}，{kv} 缓存"),
+    "no_price": ("price unknown (--price)", "价格未知（--price）"),
+    "instead": ("nearest:", "最接近的可行方案："),
     "col_rank": ("#", "#"),
     "col_engine": ("engine", "引擎"),
     "col_software": ("software", "软件"),
@@ -150,13 +164,13 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "col_change": ("change", "改动"),
     "col_needs": ("needs", "需要"),
     "col_command": ("command", "命令"),
-    "memory_line": ("memory: {pools}", "内存：{pools}"),
+    "memory_line": ("{reason}: {pools}", "{reason}：{pools}"),
     "moe_note": (
         (
-            "a mixture of experts keeps all {total} parameters somewhere; the {active} that a token touches set the speed, "
-            "not the memory"
+            "a mixture of experts: all {total} parameters must be held somewhere ({size} in bf16); the {active} that a "
+            "token touches ({active_size}) set the speed, not the memory"
         ),
-        "混合专家模型的全部 {total} 参数都要放在某处；每个 token 用到的 {active} 只决定速度，不决定内存",
+        "混合专家模型：全部 {total} 参数都要有地方放（bf16 共 {size}）；每个 token 只用到 {active}（{active_size}），它决定速度，不决定内存",
     ),
     # next
     "next": ("next", "接下来"),

@@ -148,7 +148,7 @@ def _too_dear(estimate: Estimate, limits: Limits) -> str | None:
 _PER_USD: Final = {"USD": 1.0, "CNY": 7.1, "EUR": 0.9, "GBP": 0.78, "JPY": 150.0}
 
 
-def in_usd(amount: float, currency: str) -> float:
+def in_usd(amount: float, currency: str, where: str = "--budget") -> float:
     """Return an amount in US dollars.
 
     >>> in_usd(7100, "CNY")
@@ -156,5 +156,5 @@ def in_usd(amount: float, currency: str) -> float:
     """
     if currency not in _PER_USD:
         fix = f"write it in one of {', '.join(_PER_USD)}"
-        raise RequestError(f"'{currency}' is not a currency that is known", where="--budget", fix=fix)
+        raise RequestError(f"'{currency}' is not a currency that is known", where=where, fix=fix)
     return amount / _PER_USD[currency]

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tonnage.errors import OutsideError, RequestError
-from tonnage.hardware.catalogue import find_device
-from tonnage.hardware.sample import MachineSample
+from tonnage.errors import OutsideError
+from tonnage.hardware.catalogue import device, find_device
+from tonnage.hardware.ecosystem import driver_class, risks
+from tonnage.hardware.host import default_host, parse_host
+from tonnage.hardware.names import resolve
+from tonnage.hardware.sample import DeviceSample, MachineSample
+from tonnage.hardware.topology import host_link, intra_link, link
 from tonnage.hardware.types import Cluster, Device, Host, Link, Node
 from tonnage.messages import say
 from tonnage.plan.types import Where
-from tonnage.units import GIB, MIB, format_bytes, parse_bytes
+from tonnage.units import GIB, MIB, format_bytes
 
-DEFAULT_HOST: Final = "64 GiB ddr5-5600 x2"
-# A labelled assumption, settable by --reserve: what a desktop keeps of the card that drives its screen.
+DEFAULT_HOST: Final = "64 GiB ddr5-5600 x2"  # that of `hardware.host.default_host`
+DEFAULT_NETWORK: Final = "eth-100"
+# A labelled assumption, settable by --reserve: what a desktop keeps of a game card, which drives a screen as a rule.
 DESKTOP_RESERVE_BYTES: Final = 512 * MIB
-_PCIE_LANE_BYTES_PER_S: Final = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}  # PCI-SIG base specifications
-_HOST: Final = re.compile(
-    r"(?P<size>[\d.,_]+ *[A-Za-z]+) +(?:lp)?ddr(?P<kind>\d)x?-(?P<rate>\d{3,5})(?: +x(?P<channels>\d{1,2}))?"
-)
+_OLDEST_PCIE: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,48 +33,43 @@ class Placed:
     warnings: tuple[str, ...] = ()
 
 
-def parse_host(text: str) -> Host:
-    """Read "64 GiB ddr5-5600 x2": size, kind and transfers a second (in millions), channels.
-
-    >>> host = parse_host("64 GiB ddr5-5600 x2")
-    >>> host.memory_bytes // 2**30, host.bandwidth_bytes_per_s / 1e9
-    (64, 89.6)
-    """
-    match = _HOST.fullmatch(text.strip().lower()) if len(text) <= 60 else None
-    channels = int(match["channels"] or 2) if match else 0
-    if match is None or not channels:
-        raise RequestError(f"'{text[:60]}' is not a host", where="--host", fix='write it like "64 GiB ddr5-5600 x2"')
-    return Host(
-        memory_bytes=parse_bytes(match["size"], "--host"),
-        bandwidth_bytes_per_s=8e6 * int(match["rate"]) * channels,
-        name=f"DDR{match['kind']}-{match['rate']} x{channels}",
-    )
-
-
 def place(where: Where) -> Placed:
-    """Return the cluster of named devices."""
-    named = [(find_device(name), number) for name, number in where.gpus]
-    devices = tuple(device for device, number in named for _ in range(number))
-    host, assumptions = parse_host(where.host or DEFAULT_HOST), []
-    if where.host is None:
-        host = replace(host, is_assumed=True)
+    """Return the cluster of named devices.
+
+    Raises
+    ------
+    UnknownNameError
+        A name that no device has, or that more than one has.
+    """
+    named = [(resolve(name), name, number) for name, number in where.gpus]
+    assumptions = [say("gpus.assumed", query=name, assumed=match.assumed) for match, name, _ in named if match.assumed]
+    found = [(device(match.slug, match.sold_bytes), number) for match, _, number in named]
+    devices = tuple(one for one, number in found for _ in range(number))
+    host = _host(where, devices[0])
+    if host.is_assumed:
         assumptions.append(say("plan.assumed_host", host=DEFAULT_HOST))
     reserved = where.reserve_bytes or 0
-    if where.reserve_bytes is None and any(drives_screens(device) for device in devices):
+    if where.reserve_bytes is None and any(driver_class(one) == "geforce" for one, _ in found):
         reserved = DESKTOP_RESERVE_BYTES
         assumptions.append(say("plan.assumed_reserve", reserve=format_bytes(reserved, 0)))
-    warnings = [text for device, _ in named for text in device.warnings]
-    warnings += [say("plan.unofficial", name=device.name) for device, _ in named if device.is_unofficial]
+    if where.num_nodes > 1:
+        assumptions.append(say("plan.assumed_network"))
+    warnings = dict.fromkeys(text for one, _ in found for text in risks(one))
     return Placed(
         cluster=_cluster(devices, host, where.num_nodes, reserved),
         assumptions=tuple(assumptions),
-        warnings=tuple(dict.fromkeys(warnings)),
+        warnings=tuple(warnings),
     )
 
 
-def drives_screens(device: Device) -> bool:
-    """Whether a card of this kind usually drives a screen as well: game cards and laptops' parts."""
-    return device.name.startswith(("GeForce", "Radeon RX", "Arc"))
+def _host(where: Where, first: Device) -> Host:
+    """Return the host that was named; else the default one, or for unified memory the device's own memory."""
+    if where.host is not None:
+        return parse_host(where.host, "--host")
+    if first.is_unified_memory:
+        name, rate = first.name, first.bandwidth_bytes_per_s
+        return Host(name=name, memory_bytes=first.memory_bytes, bandwidth_bytes_per_s=rate, source=first.source)
+    return default_host()
 
 
 def place_here(where: Where, sample: MachineSample) -> Placed:
@@ -90,19 +86,17 @@ def place_here(where: Where, sample: MachineSample) -> Placed:
     devices = tuple(replace(find_device(one.name), memory_bytes=one.memory_bytes) for one in sample.devices)
     taken = max(one.taken_bytes for one in sample.devices)
     reserved = taken if where.reserve_bytes is None else where.reserve_bytes
-    host = parse_host(where.host or DEFAULT_HOST)
+    host = _host(where, devices[0])
     assumptions: list[str] = []
     if where.host is None:
         host = replace(
             host,
             memory_bytes=sample.host.available_bytes or host.memory_bytes,
             num_cores=sample.host.num_cores or host.num_cores,
-            is_assumed=True,
+            pcie=_slot(sample.devices[0]) or host.pcie,
         )
         assumptions.append(say("plan.assumed_host_speed", host=host.name))
-    first = sample.devices[0]
-    generation, lanes = first.pcie_generation, first.pcie_lanes
-    cluster = _cluster(devices, host, 1, reserved, generation, lanes)
+    cluster = _cluster(devices, host, 1, reserved)
     node = replace(cluster.node, is_wddm=any(one.is_wddm for one in sample.devices))
     return Placed(
         cluster=replace(cluster, node=node),
@@ -111,10 +105,19 @@ def place_here(where: Where, sample: MachineSample) -> Placed:
     )
 
 
+def _slot(sample: DeviceSample) -> Link | None:
+    """Return the slot that the driver reports."""
+    generation, lanes = sample.pcie_generation, sample.pcie_lanes
+    if generation is None or lanes is None or generation < _OLDEST_PCIE:
+        return None
+    return link(f"pcie{min(generation, 5)}-x{max(n for n in (4, 8, 16) if n <= max(lanes, 4))}")
+
+
 def _traps(sample: MachineSample, reserved: int) -> tuple[str, ...]:
     """Say what makes this machine's memory less, or its failures quieter, than they look."""
+    drives_display = any(one.drives_display for one in sample.devices)
     said: list[str] = []
-    if any(one.drives_display for one in sample.devices):
+    if drives_display:
         said.append(say("plan.trap_display", taken=format_bytes(reserved)))
     if any(one.is_wddm for one in sample.devices) or sample.host.is_wsl:
         said.append(say("plan.trap_wddm"))
@@ -122,7 +125,7 @@ def _traps(sample: MachineSample, reserved: int) -> tuple[str, ...]:
         said.append(say("plan.trap_wsl", available=_size(sample.host.available_bytes)))
     if sample.host.limit_bytes is not None:
         said.append(say("plan.trap_cgroup", limit=_size(sample.host.limit_bytes)))
-    if reserved > GIB and not any(one.drives_display for one in sample.devices):
+    if reserved > GIB and not drives_display:
         said.append(say("plan.trap_taken", taken=format_bytes(reserved)))
     return (*said, *sample.notes)
 
@@ -131,27 +134,13 @@ def _size(num_bytes: int | None) -> str:
     return "?" if num_bytes is None else format_bytes(num_bytes)
 
 
-def _cluster(
-    devices: tuple[Device, ...],
-    host: Host,
-    num_nodes: int,
-    reserved_bytes: int,
-    pcie_generation: int | None = None,
-    pcie_lanes: int | None = None,
-) -> Cluster:
-    first = devices[0]
-    generation = min(pcie_generation or first.pcie_generation or 4, 4 if host.is_assumed else 6)
-    lanes = pcie_lanes or first.pcie_lanes or 16
-    pcie = Link(
-        name=f"PCIe {generation} x{lanes}",
-        kind="pcie",
-        bytes_per_s=_PCIE_LANE_BYTES_PER_S.get(generation, 1.969e9) * lanes,
-    )
-    intra = None
-    if len(devices) > 1:
-        intra = pcie
-        if all(device.nvlink_bytes_per_s for device in devices):
-            intra = Link(name="NVLink", kind="nvlink", bytes_per_s=min(d.nvlink_bytes_per_s or 0 for d in devices))
-    inter = Link(name="100 Gb/s", kind="ethernet", bytes_per_s=12.5e9) if num_nodes > 1 else None
-    node = Node(devices=devices, host=replace(host, pcie=pcie), intra_link=intra, reserved_bytes=reserved_bytes)
-    return Cluster(node=node, num_nodes=num_nodes, inter_link=inter)
+def _cluster(devices: tuple[Device, ...], host: Host, num_nodes: int, reserved_bytes: int) -> Cluster:
+    kinds = {one.slug: one for one in devices}
+    slots = [slot for one in kinds.values() if (slot := host_link(one)) is not None]
+    known = [slot for slot in (host.pcie, *slots) if slot is not None]
+    if known:
+        host = replace(host, pcie=min(known, key=lambda slot: slot.bytes_per_s))
+    joins = [intra_link(one, len(devices)) for one in kinds.values()]
+    intra = min(joins, key=lambda one: one.bytes_per_s if one else 0.0)
+    node = Node(devices=devices, host=host, intra_link=intra, reserved_bytes=reserved_bytes)
+    return Cluster(node=node, num_nodes=num_nodes, inter_link=link(DEFAULT_NETWORK) if num_nodes > 1 else None)

@@ -181,10 +181,10 @@ def _serve_one(walk: _Walk, candidate: Candidate, engine: Engine, caches: Sequen
     def short(trial: Candidate) -> float:
         walk.num_candidates += 1
         load = serving_load(trial, engine.accounting)
-        memory = engine.accounting.memory(load)
-        margin = 1.0 + memory.relative_error
-        device = float(memory.device_bytes()) * margin - float(memory.capacity_bytes)
-        return max(device, float(memory.host_bytes()) * margin - float(load.host_memory_bytes), 0.0)
+        needed = engine.accounting.memory(load)
+        margin = 1.0 + needed.relative_error
+        device = float(needed.device_bytes()) * margin - float(needed.capacity_bytes)
+        return max(device, float(needed.host_bytes()) * margin - float(load.host_memory_bytes), 0.0)
 
     here = short(candidate)
     if here <= 0:
@@ -275,7 +275,7 @@ def training_ways() -> tuple[TrainingWays, ...]:
     )
 
 
-_ADAPTER_PRECISION: Final = {
+_ADAPTER_PRECISION: Final[Mapping[TrainingKind, Mapping[str, str]]] = {
     TrainingKind.LORA: {"weights": "bf16", "gradients": "fp32"},
     TrainingKind.QLORA: {"weights": "nf4_dq", "gradients": "fp32"},
 }
@@ -308,7 +308,8 @@ def _training_layouts_around(base: Candidate, fixed: Fixed, num_devices: int) ->
 
 def _precisions(kind: TrainingKind, ways: TrainingWays, compute: str) -> Iterator[tuple[Precision, str]]:
     if kind in _ADAPTER_PRECISION:
-        yield Precision(compute=compute, **_ADAPTER_PRECISION[kind]), "adamw"
+        held = _ADAPTER_PRECISION[kind]
+        yield Precision(compute=compute, weights=held["weights"], gradients=held["gradients"]), "adamw"
         return
     for recipe in ways.recipes:
         precision = Precision(
@@ -371,7 +372,7 @@ def _largest_micro_batch(walk: _Walk, candidate: Candidate) -> tuple[Estimate | 
     options = micro_batches(load.global_batch_size, candidate.layout.dp)
     if walk.fixed.holds("micro_batch_size"):
         options = (candidate.micro_batch_size,)
-    trials = [replace(candidate, micro_batch_size=size) for size in options] or [candidate]
+    trials = [replace(candidate, micro_batch_size=number) for number in options] or [candidate]
     if not walk.is_new(trials[0]):
         return None, None
     reason = why_not(trials[0])

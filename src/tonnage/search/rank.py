@@ -49,7 +49,7 @@ def objective_of(estimate: Estimate, objective: str) -> float:
     """Return the figure to be made small: seconds a token, or money; what is not known comes last."""
     performance, cost = estimate.performance, estimate.cost
     if objective == "cost":
-        price = _best(cost.usd_per_million_tokens) or _best(cost.usd_total)
+        price = _best(cost.usd_total)
         price = _best(cost.purchase_usd) if price is None else price
         return float("inf") if price is None else price
     if objective == "speed" and isinstance(estimate.candidate.workload, Serving):
@@ -114,8 +114,11 @@ def kind(estimate: Estimate) -> tuple[object, ...]:
 
 def sub_kind(estimate: Estimate) -> tuple[object, ...]:
     """Return the kind with the way the work is split and the engine that does it."""
-    layout = estimate.candidate.layout
-    return *kind(estimate), layout.tp > 1, layout.pp > 1, layout.zero_stage, estimate.candidate.engine
+    layout, candidate = estimate.candidate.layout, estimate.candidate
+    software = (
+        bool(candidate.precision.weights.startswith(("q", "iq"))) if isinstance(candidate.workload, Serving) else ""
+    )
+    return *kind(estimate), layout.tp > 1, layout.pp > 1, layout.zero_stage, software
 
 
 def short_list(in_order: Sequence[Estimate], most: int = MOST_SHOWN) -> list[Estimate]:

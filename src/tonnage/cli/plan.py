@@ -1,0 +1,240 @@
+"""`tonnage plan`: the ways to do it, ranked and explained."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tonnage.cli.options import common, emit_json, note
+from tonnage.messages import say
+
+if TYPE_CHECKING:
+    from tonnage.plan.adopt import Adopted
+    from tonnage.plan.types import Answer, Request
+
+_LOAD = ("context", "concurrency", "input_tokens", "output_tokens", "ttft", "tpot", "seq_len", "global_batch", "tokens",
+         "lora_rank")  # fmt: skip
+_LIMITS = ("budget", "rent", "spend", "deadline", "max_power", "require", "engines", "prices", "today", "intent")
+_PIN_OPTIONS = {
+    "tp": "layout.tp", "pp": "layout.pp", "cp": "layout.cp", "ep": "layout.ep", "dp": "layout.dp",
+    "zero": "layout.zero_stage", "micro_batch": "micro_batch_size", "recompute": "recompute", "optimizer": "optimizer",
+    "precision": "precision.compute", "quant": "precision.weights", "kv": "precision.kv",
+    "max_num_seqs": "settings.max_num_seqs", "max_batched_tokens": "settings.max_batched_tokens",
+    "utilization": "settings.utilization_ratio", "cpu_experts": "offload.num_cpu_expert_layers",
+}  # fmt: skip
+
+
+def _complete_model(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    del ctx, param
+    from tonnage.model.catalogue import names
+
+    return [name for name in names() if name.lower().startswith(incomplete.lower())]
+
+
+def _complete_gpu(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    del ctx, param
+    from tonnage.hardware.catalogue import slugs
+
+    return [slug for slug in slugs() if slug.startswith(incomplete.lower())]
+
+
+def _options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options, in the order in which --help shows them."""
+    for decorate in reversed(
+        (
+            click.option("--serve", "goal", flag_value="serve", help="Serve it (the default)."),
+            click.option("--pretrain", "goal", flag_value="pretrain", help="Train it from nothing."),
+            click.option("--finetune", type=click.Choice(("full", "lora", "qlora")), help="Train it further."),
+            click.option("--context", metavar="N", help="Serving: tokens that a request may hold. [8192]"),
+            click.option("--concurrency", metavar="N", help="Serving: requests in flight. [1]"),
+            click.option("--input-tokens", metavar="N", help="Serving: tokens of a prompt."),
+            click.option("--output-tokens", metavar="N", help="Serving: tokens of an answer."),
+            click.option("--ttft", metavar="TIME", help='Serving: longest time to the first token, "2s".'),
+            click.option("--tpot", metavar="TIME", help='Serving: longest time for a token, "50ms". [250ms]'),
+            click.option("--seq-len", metavar="N", help="Training: tokens of a sequence."),
+            click.option("--global-batch", metavar="N", help="Training: sequences of one optimizer step."),
+            click.option("--tokens", metavar="N", help='Training: tokens of the whole job, "15T".'),
+            click.option("--lora-rank", metavar="N", help="LoRA and QLoRA: rank of the adapters. [16]"),
+            click.option(
+                "--gpu",
+                "gpus",
+                multiple=True,
+                metavar="NAME:N",
+                shell_complete=_complete_gpu,
+                help="Cards of a machine.",
+            ),
+            click.option("--nodes", type=int, default=1, metavar="N", help="Equal machines. [1]"),
+            click.option("--host", metavar="TEXT", help='The machine around them. ["64 GiB ddr5-5600 x2"]'),
+            click.option("--here", "is_here", is_flag=True, help="This machine as it is: free memory counts."),
+            click.option("--reserve", metavar="SIZE", help='Taken of each card by desktop and others, "1 GiB".'),
+            click.option("--budget", metavar="MONEY", help='To buy, the whole machine: "25000 CNY".'),
+            click.option("--rent", metavar="MONEY", help='To rent: "3 USD/h".'),
+            click.option("--spend", metavar="MONEY", help='For the whole job: "200 USD".'),
+            click.option("--deadline", metavar="TIME", help='For the whole job: "3d".'),
+            click.option("--max-power", metavar="POWER", help='Of all cards: "800W".'),
+            click.option("--require", multiple=True, metavar="NAMES", help="ecc, p2p, nvlink, official."),
+            click.option("--engine", "engines", multiple=True, metavar="NAMES", help="Only these engines."),
+            click.option("--price", "prices", multiple=True, metavar="GPU=MONEY", help='A price: rtx-4090="1800 USD".'),
+            click.option("--today", metavar="FILE", help="Today's stack, for what carries over."),
+            click.option(
+                "--intent", type=click.Choice(("experiment", "train", "serve", "batch")), help="What matters."
+            ),
+            click.option("--tp", metavar="N", help="Pin: tensor parallel."),
+            click.option("--pp", metavar="N", help="Pin: pipeline parallel."),
+            click.option("--cp", metavar="N", help="Pin: context parallel."),
+            click.option("--ep", metavar="N", help="Pin: expert parallel."),
+            click.option("--dp", metavar="N", help="Pin: data parallel (copies)."),
+            click.option("--zero", metavar="0-3", help="Pin: ZeRO stage; FSDP2 is 3."),
+            click.option("--micro-batch", metavar="N", help="Pin: micro-batch size."),
+            click.option("--recompute", metavar="MODE", help="Pin: none, selective or full."),
+            click.option("--optimizer", metavar="NAME", help="Pin: adamw, adamw_8bit, adafactor, …"),
+            click.option("--precision", metavar="TYPE", help="Pin: what is computed in: bf16, fp16, fp8, fp32."),
+            click.option("--quant", metavar="FORMAT", help="Pin: format of the weights: bf16, fp8, awq, q4_k_m, …"),
+            click.option("--kv", metavar="FORMAT", help="Pin: format of the cache: fp16, fp8, q8_0, …"),
+            click.option("--max-num-seqs", metavar="N", help="Pin: sequences that an engine schedules together."),
+            click.option("--max-batched-tokens", metavar="N", help="Pin: tokens of one engine step."),
+            click.option("--utilization", metavar="0-1", help="Pin: the engine's share of a card's memory."),
+            click.option("--cpu-experts", metavar="N|all", help="Pin: layers whose experts stay in host memory."),
+            click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Pin any field of a plan."),
+            click.option("--import", "imported", metavar="FILE", help="Read pins from a configuration or launch line."),
+            click.option("--pick", type=click.IntRange(1), default=1, metavar="N", help="Which plan -o keeps. [1]"),
+            click.option("-o", "--output", metavar="FILE", help="Keep a plan in a file; - prints it."),
+        )
+    ):
+        function = decorate(function)
+    return function
+
+
+@click.command("plan")
+@click.argument("spec", metavar="MODEL", required=False, shell_complete=_complete_model)
+@_options
+@common
+def command(
+    spec: str | None, imported: str | None, pick: int, output: str | None, is_json: bool, is_quiet: bool, **words: Any
+) -> int:
+    """Find the ways to serve or train MODEL: ranked plans, why the others lost, what would make it fit.
+
+    Exit code 3 says that nothing fits.
+
+    \b
+    tonnage plan Qwen/Qwen3.5-35B-A3B --serve --gpu rtx-4080
+    tonnage plan Qwen/Qwen3.5-27B --finetune qlora --gpu rtx-4090
+    tonnage plan Qwen/Qwen3.5-27B --gpu rtx-4080 --quant fp16
+    tonnage plan Qwen/Qwen3.5-35B-A3B --budget "25000 CNY"
+    """
+    from tonnage import api
+
+    adopted = _adopt(imported, is_quiet=is_quiet)
+    request = _request(spec, words, adopted)
+    answer = api.plan(request)
+    if output is not None:
+        _keep(answer, pick, output, is_quiet=is_quiet)
+    if is_json:
+        from tonnage.plan.report import answer_object
+
+        emit_json(answer_object(answer))
+    elif output != "-":
+        from tonnage.cli.plan_text import to_lines
+
+        print("\n".join(to_lines(answer)))
+    return 0 if answer.plans else 3
+
+
+def _adopt(path: str | None, *, is_quiet: bool) -> Adopted | None:
+    """Read a configuration or launch line, and say what of it is not counted."""
+    if path is None:
+        return None
+    from tonnage.plan.adopt import LARGEST_BYTES, adopt
+
+    adopted = adopt(read_text(path, LARGEST_BYTES), path)
+    pins = ", ".join(f"{name}={value}" for name, value in (*adopted.load.items(), *adopted.pins.items()))
+    note(say("plan.imported", path=path, kind=adopted.kind, text=pins or "-"), is_quiet=is_quiet)
+    for text in adopted.ignored:
+        note(say("plan.not_counted", path=path, text=text), is_quiet=is_quiet)
+    return adopted
+
+
+def read_text(path: str, most: int) -> str:
+    """Return a small file's text; one line says what is wrong with it."""
+    from tonnage.errors import BadFileError
+
+    try:
+        if path == "-":
+            return sys.stdin.read(most + 1)
+        with Path(path).open("rb") as file:
+            return file.read(most + 1).decode("utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not text"
+        raise BadFileError(f"cannot be read: {reason}", where=path[:200], fix="give the path of a text file") from None
+
+
+def _request(spec: str | None, words: dict[str, Any], adopted: Adopted | None) -> Request:
+    """Build the request: what the command says wins over what the file says."""
+    from tonnage.errors import RequestError
+    from tonnage.plan.request import make_request
+
+    goal = "finetune" if words["finetune"] else words["goal"]
+    if words["finetune"] and words["goal"]:
+        raise RequestError("one goal at a time", where="--finetune", fix=f"leave out --{words['goal']}")
+    load = {name: words[name] for name in _LOAD if words[name] is not None}
+    pins = {path: words[name] for name, path in _PIN_OPTIONS.items() if words[name] is not None}
+    limits = {name: words[name] for name in _LIMITS}
+    gpus, nodes = tuple(words["gpus"]), words["nodes"]
+    if adopted is not None:
+        goal = goal or adopted.goal
+        is_serving = goal == "serve"
+        load = {n: v for n, v in adopted.load.items() if (n in _LOAD[:6]) == is_serving} | load
+        pins = {**adopted.pins, **pins}
+        limits["engines"] = limits["engines"] or tuple(filter(None, (adopted.engine,)))
+        spec = spec or adopted.model
+        nodes = adopted.num_nodes if adopted.num_nodes and nodes == 1 else nodes
+        if len(gpus) == 1 and ":" not in gpus[0] and adopted.num_devices:
+            gpus = (f"{gpus[0]}:{adopted.num_devices}",)
+        if goal is None:
+            raise RequestError(
+                "the file does not say what is trained",
+                where="--import",
+                fix="add --pretrain or --finetune full|lora|qlora",
+            )
+    if spec is None:
+        raise RequestError("no model is named", where="MODEL", fix="tonnage plan Qwen/Qwen3.5-27B --gpu rtx-4090")
+    return make_request(
+        spec,
+        goal=goal,
+        finetune=words["finetune"],
+        load=load,
+        gpus=gpus,
+        nodes=nodes,
+        host=words["host"],
+        is_here=words["is_here"],
+        reserve=words["reserve"],
+        limits=limits,
+        pins=pins,
+        sets=words["sets"],
+    )
+
+
+def _keep(answer: Answer, pick: int, output: str, *, is_quiet: bool) -> None:
+    """Write one plan to a file."""
+    from tonnage import api
+    from tonnage.errors import RequestError
+
+    if not answer.plans:
+        return
+    if pick > len(answer.plans):
+        raise RequestError(f"there are {len(answer.plans)} plans", where="--pick", fix=f"pick 1 to {len(answer.plans)}")
+    text = api.write_plan(answer.plans[pick - 1])
+    if output == "-":
+        print(text, end="")
+        return
+    try:
+        Path(output).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RequestError(
+            f"cannot be written: {error.strerror}", where=output[:200], fix="name another place"
+        ) from None
+    note(say("plan.kept", path=output, rank=pick, num=len(answer.plans)), is_quiet=is_quiet)

@@ -1,0 +1,266 @@
+"""An answer as a person reads it: what was assumed, yes or no, the plans, what would make it fit, why others lost."""
+
+from __future__ import annotations
+
+from tonnage.cli.tables import style, table, wrap
+from tonnage.estimate.parameters import count
+from tonnage.estimate.types import Estimate, Interval
+from tonnage.messages import say
+from tonnage.model.types import Model
+from tonnage.plan.report import launch_words
+from tonnage.plan.scene import where_it_lives
+from tonnage.plan.types import Answer, Plan, Rejection, Request
+from tonnage.units import GIB, format_bytes, format_count, format_seconds
+from tonnage.workload.types import Serving
+
+_COLUMNS = 100
+
+
+def to_lines(answer: Answer) -> list[str]:
+    """Return the lines that `tonnage plan` prints."""
+    lines = _assumed(answer)
+    lines += [*_headline(answer), ""]
+    if answer.plans:
+        lines += [*_plans(answer), *_notes(answer.plans), ""]
+    lines += _changes(answer)
+    lines += _lost(answer)
+    lines += [line for text in answer.warnings for line in wrap(say("plan.warning", text=text), columns=_COLUMNS)]
+    lines += ["", *_next(answer)] if answer.plans else []
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def _assumed(answer: Answer) -> list[str]:
+    if not answer.assumptions:
+        return []
+    text = say("plan.assumed", text=say("plan.comma").join(answer.assumptions))
+    return [*(style(line, "dim") for line in wrap(text, columns=_COLUMNS)), ""]
+
+
+def hardware(request: Request, estimate: Estimate | None = None) -> str:
+    """Name the hardware: "2 x GeForce RTX 4090", with nodes where there are several."""
+    if estimate is None:
+        return say("plan.where_open") if request.where.is_open else ", ".join(n for n, _ in request.where.gpus)
+    cluster = estimate.candidate.cluster
+    counts: dict[str, int] = {}
+    for device in cluster.node.devices:
+        counts[device.name] = counts.get(device.name, 0) + 1
+    named = " + ".join(name if number == 1 else f"{number} x {name}" for name, number in counts.items())
+    return named if cluster.num_nodes == 1 else f"{cluster.num_nodes} x ({named})"
+
+
+def _headline(answer: Answer) -> list[str]:
+    request = answer.request
+    first = answer.plans[0].estimate if answer.plans else None
+    refused = answer.rejections[0] if answer.rejections else None
+    shown = first or (refused.estimate if refused else None)
+    where = hardware(request, None if request.where.is_open else shown)
+    model = shown.candidate.model.name if shown else request.model
+    if first is not None:
+        name = "plan.yes" if first.footprint.fits_surely else "plan.yes_unsure"
+        text = say(name, model=model, where=where) + _speed(first) + _with(first)
+        lines = [style(line, "green") for line in wrap(text, columns=_COLUMNS)]
+    elif refused is not None and refused.short_by_bytes is not None:
+        text = say("plan.no", model=model, where=where, short=format_bytes(refused.short_by_bytes))
+        lines = [style(f"{text} ({refused.what})", "red")]
+        lines += wrap(_memory(refused), columns=_COLUMNS, indent="  ")
+    else:
+        reason = refused.reason if refused else "?"
+        lines = wrap(say("plan.no_reason", model=model, where=where, reason=reason), columns=_COLUMNS)
+    return lines + (_experts(shown) if shown else [])
+
+
+def _speed(estimate: Estimate) -> str:
+    rate = estimate.performance.tokens_per_s
+    return "" if rate is None else say("plan.speed", rate=_rate(rate.best), low=_rate(rate.low), high=_rate(rate.high))
+
+
+def _with(estimate: Estimate) -> str:
+    candidate = estimate.candidate
+    place = where_it_lives(estimate)
+    return say("plan.with", engine=candidate.engine, weights=candidate.precision.weights, place=place)
+
+
+def _memory(refused: Rejection) -> str:
+    """Name the pools of what does not fit, the largest first."""
+    if refused.estimate is None:
+        return refused.reason
+    held = refused.estimate.footprint
+    pools = sorted((p for p in held.pools if not p.is_on_host), key=lambda pool: pool.bytes, reverse=True)
+    listed = ", ".join(f"{pool.name.replace('_', ' ')} {format_bytes(pool.bytes)}" for pool in pools)
+    return say("plan.memory_line", reason=refused.reason, pools=listed)
+
+
+def _experts(estimate: Estimate) -> list[str]:
+    """Say what a mixture of experts must hold, and what only sets its speed."""
+    model: Model = estimate.candidate.model
+    if not model.is_moe:
+        return []
+    counts = count(model)
+    active = getattr(counts, "active", None)
+    if active is None:
+        return []
+    text = say(
+        "plan.moe_note",
+        total=format_count(counts.total),
+        size=format_bytes(2 * counts.total),
+        active=format_count(active),
+        active_size=format_bytes(2 * active),
+    )
+    return wrap(text, columns=_COLUMNS, indent="  ")
+
+
+def _rate(value: float) -> str:
+    """Write a rate with two or more digits.
+
+    >>> _rate(1086.6), _rate(32.3), _rate(4.28)
+    ('1,087', '32', '4.3')
+    """
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def _interval(interval: Interval | None) -> str:
+    if interval is None:
+        return "?"
+    return f"{_rate(interval.best)} ({_rate(interval.low)}–{_rate(interval.high)})"
+
+
+def _gib(total: Interval, capacity: float) -> str:
+    spread = (total.high - total.low) / 2 / GIB
+    return say("plan.of", used=f"{total.best / GIB:.1f} ±{spread:.1f}", capacity=f"{capacity / GIB:.1f} GiB")
+
+
+def _plans(answer: Answer) -> list[str]:
+    is_serving = isinstance(answer.request.workload, Serving)
+    is_open = answer.request.where.is_open
+    columns = _serving_columns if is_serving else _training_columns
+    cells = [{"rank": str(plan.rank), **columns(plan.estimate), **_common(plan.estimate)} for plan in answer.plans]
+    several = any(plan.estimate.candidate.cluster.num_devices > 1 for plan in answer.plans)
+    names = ["rank"]
+    names += ["gpu"] if is_open else []
+    names += ["engine" if is_serving else "software", "weights"]
+    names += ["place"] + (["layout"] if several else [])
+    names += [] if is_serving else ["recompute", "micro"]
+    names += ["device"]
+    names += ["host"] if any(plan.estimate.footprint.host_total.best > GIB for plan in answer.plans) else []
+    names += ["rate"] + (["ttft"] if is_serving else []) + (["cost"] if is_open else [])
+    right = tuple(i for i, name in enumerate(names) if name in ("rank", "micro", "host", "ttft"))
+    header = [say(f"plan.col_{name}") for name in names]
+    return table(header, [[row[name] for name in names] for row in cells], right=right)
+
+
+def _common(estimate: Estimate) -> dict[str, str]:
+    held, cost, candidate = estimate.footprint, estimate.cost, estimate.candidate
+    layout = candidate.layout
+    ways = [f"{name}{getattr(layout, name)}" for name in ("dp", "tp", "pp", "cp", "ep") if getattr(layout, name) > 1]
+    ways += [f"zero{layout.zero_stage}"] if layout.zero_stage else []
+    money = [f"{cost.purchase_usd.best:,.0f} USD"] if cost.purchase_usd else []
+    money += [f"{cost.usd_per_hour.best:,.2f} USD/h"] if cost.usd_per_hour else []
+    return {
+        "gpu": f"{candidate.cluster.num_devices} x {candidate.cluster.node.devices[0].slug}",
+        "place": where_it_lives(estimate),
+        "layout": " ".join(ways) or "-",
+        "device": _gib(held.total, held.capacity_bytes),
+        "host": format_bytes(held.host_total.best) if held.host_total.best else "-",
+        "rate": _interval(estimate.performance.tokens_per_s),
+        "cost": ", ".join(money) or say("plan.no_price"),
+    }
+
+
+def _serving_columns(estimate: Estimate) -> dict[str, str]:
+    candidate, first = estimate.candidate, estimate.performance.ttft_seconds
+    kv = candidate.precision.kv
+    weights = candidate.precision.weights
+    return {
+        "engine": candidate.engine,
+        "weights": weights if kv in ("fp16", "bf16") else say("plan.weights_and_cache", weights=weights, kv=kv),
+        "ttft": "?" if first is None else format_seconds(first.best),
+    }
+
+
+def _training_columns(estimate: Estimate) -> dict[str, str]:
+    candidate = estimate.candidate
+    precision = candidate.precision
+    weights = f"{precision.weights}+fp32" if precision.has_fp32_master else precision.weights
+    return {
+        "software": candidate.engine,
+        "weights": weights if candidate.optimizer == "adamw" else f"{weights}, {candidate.optimizer}",
+        "recompute": candidate.recompute.value,
+        "micro": str(candidate.micro_batch_size),
+    }
+
+
+def _notes(plans: tuple[Plan, ...]) -> list[str]:
+    """Say what stands against each plan, plans with the same note together."""
+    by_note: dict[str, list[int]] = {}
+    for plan in plans:
+        for text in plan.warnings:
+            by_note.setdefault(text, []).append(plan.rank)
+    lines: list[str] = []
+    for text, ranks in by_note.items():
+        places = ", ".join(f"#{place}" for place in ranks)
+        lines += wrap(f"{places}: {text}", columns=_COLUMNS, indent="  ")
+    return lines
+
+
+def _changes(answer: Answer) -> list[str]:
+    """Return what would make it fit, each with its figures and its command."""
+    if answer.plans or not answer.rejections:
+        return []
+    changes = answer.rejections[0].changes
+    if not changes:
+        return [*wrap(say("plan.no_change", num=16), columns=_COLUMNS), ""]
+    rows = [
+        (
+            change.what,
+            _gib(change.estimate.footprint.total, change.estimate.footprint.capacity_bytes),
+            _interval(change.estimate.performance.tokens_per_s),
+        )
+        for change in changes
+    ]
+    header = [say(f"plan.col_{name}") for name in ("change", "device", "rate")]
+    lines = [say("plan.changes"), *table(header, rows, indent="  "), ""]
+    lines += [say("plan.col_command"), *(f"  {change.command}" for change in changes), ""]
+    return lines
+
+
+def _lost(answer: Answer) -> list[str]:
+    """Return why the others lost; the commands of the nearest plans that fit are printed once each."""
+    rest = answer.rejections if answer.plans else answer.rejections[1:]
+    if not rest:
+        return []
+    lines = [say("plan.lost")]
+    for one in rest:
+        lines += wrap(f"{one.what}: {one.reason}", columns=_COLUMNS, indent="  ")
+        if one.command and answer.plans:
+            lines.append(style(f"    {say('plan.instead')} {one.command}", "dim"))
+    return [*lines, ""]
+
+
+def _next(answer: Answer) -> list[str]:
+    from tonnage.plan.request import command
+
+    first = answer.plans[0]
+    rows = [
+        (f"{command(answer.request)} --pick 1 -o plan.toml", say("plan.next_keep")),
+        ("tonnage explain plan.toml", say("plan.next_explain")),
+    ]
+    launch = launch_words(first.estimate)
+    lines = [say("plan.next"), *(f"  {left}  {style('# ' + right, 'dim')}" for left, right in rows)]
+    if launch is not None:
+        import shlex
+
+        lines.append(f"  {shlex.join(launch)}  {style('# ' + say('plan.next_start'), 'dim')}")
+    rule = say("plan.rule", objective=say(f"plan.objective_{_objective(answer.request)}"))
+    return [*(style(line, "dim") for line in wrap(rule, columns=_COLUMNS)), "", *lines]
+
+
+def _objective(request: Request) -> str:
+    if request.where.is_open:
+        from tonnage.plan.browse import wanted
+
+        return wanted(request)
+    from tonnage.plan.scene import objective
+
+    return objective(request)

@@ -1,0 +1,28 @@
+"""What `tonnage explain` says."""
+
+from __future__ import annotations
+
+MESSAGES: dict[str, tuple[str, str]] = {
+    "title": ("{model} with {engine}: {place}", "{model}，{engine}：{place}"),
+    "device": ("memory of the fullest device", "最满的一张卡的显存"),
+    "host": ("memory of the host", "主机内存"),
+    "decode_step": ("one decode step", "一个解码步"),
+    "optimizer_step": ("one optimizer step", "一个优化器步"),
+    "performance": ("what comes out", "性能"),
+    "cost": ("money", "费用"),
+    "storage": ("storage", "存储"),
+    "of": ("{used} of {capacity}, {free} left", "{used} / {capacity}，剩余 {free}"),
+    "over": ("{used} of {capacity}, {short} short", "{used} / {capacity}，缺 {short}"),
+    "interval": ("{best} (80 % interval {low} – {high})", "{best}（80% 区间 {low} – {high}）"),
+    "formula": ("formula {formula}", "公式 {formula}"),
+    "source": ("source: {source}", "来源：{source}"),
+    "assumptions": ("assumed", "假设"),
+    "warnings": ("mind", "注意"),
+    "sources": ("sources", "来源"),
+    "request": ("asked: {command}", "请求：{command}"),
+    "written": ("{path}: the page", "{path}：网页已写好"),
+    "col_item": ("item", "项目"),
+    "col_value": ("how much", "数量"),
+    "col_share": ("share", "占比"),
+    "col_meaning": ("what it is", "含义"),
+}

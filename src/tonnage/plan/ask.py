@@ -1,0 +1,83 @@
+"""The whole way from a request and its model to an answer: hardware, search, prices, what was assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tonnage.errors import RequestError
+from tonnage.estimate.types import Estimate
+from tonnage.hardware.sample import MachineSample
+from tonnage.messages import say
+from tonnage.model.types import Model
+from tonnage.plan import price
+from tonnage.plan.choose import choose
+from tonnage.plan.scene import SLOWEST_TPOT_SECONDS, set_scene
+from tonnage.plan.types import Answer, Request
+from tonnage.plan.where import Placed, place, place_here
+from tonnage.units import format_seconds
+from tonnage.workload.types import Serving
+
+
+def answer(request: Request, model: Model, machine: MachineSample | None = None) -> Answer:
+    """Answer a request.
+
+    Parameters
+    ----------
+    request : Request
+        What is asked.
+    model : Model
+        The model that it names.
+    machine : MachineSample
+        A reading of this machine, where the request asks for it.
+
+    Returns
+    -------
+    Answer
+        With everything that was assumed, each with the flag that sets it.
+
+    Raises
+    ------
+    RequestError
+        The model's layers are not known: there is nothing to place.
+    """
+    if not model.layers:
+        fix = "give its config.json, or a GGUF file"
+        raise RequestError("the model's layers are not known, only its size", where=request.model[:80], fix=fix)
+
+    def priced(estimate: Estimate) -> Estimate:
+        return price.priced(estimate, request.limits)
+
+    if request.where.is_open:
+        from tonnage.plan.browse import browse  # noqa: PLC0415  only without hardware
+
+        found, placed = browse(request, model, priced), None
+    else:
+        placed = place_here(request.where, machine) if machine is not None else place(request.where)
+        found = choose(set_scene(request, model, placed.cluster), priced)
+    return replace(
+        found,
+        assumptions=tuple(dict.fromkeys(_assumed(request, placed, found))),
+        warnings=(*model.warnings, *(placed.warnings if placed else ())),
+    )
+
+
+def _assumed(request: Request, placed: Placed | None, found: Answer) -> Iterator[str]:
+    """Yield what was left to a default: the load first, then the hardware, then prices and the plans' own."""
+    load = request.workload
+    for flag in request.assumed:
+        name = flag.removeprefix("--").replace("-", "_")
+        yield say(f"plan.assumed_{name}", value=_value(load, name))
+    if isinstance(load, Serving) and load.tpot_limit_seconds is None and request.limits.intent != "batch":
+        yield say("plan.assumed_tpot", value=format_seconds(SLOWEST_TPOT_SECONDS))
+    if placed is not None:
+        yield from placed.assumptions
+    for plan in found.plans:
+        yield from plan.estimate.provenance.assumptions
+        if request.where.is_open:
+            yield from price.assumptions(plan.estimate)
+
+
+def _value(load: object, name: str) -> object:
+    field = {"context": "context_tokens", "global_batch": "global_batch_size"}.get(name, name)
+    return getattr(load, field, "")

@@ -1,0 +1,128 @@
+"""No hardware named: every card of the catalogue, in the smallest number that does, ranked by money or by speed.
+
+A card without a price is not dropped: it comes after those with one, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tonnage.estimate.types import Estimate
+from tonnage.hardware.catalogue import devices
+from tonnage.hardware.ecosystem import driver_class
+from tonnage.hardware.types import Device
+from tonnage.messages import say
+from tonnage.model.types import Model
+from tonnage.plan.choose import MOST_REJECTIONS, number, pinned
+from tonnage.plan.request import command
+from tonnage.plan.scene import Price, broken_limit, explore, objective, set_scene, where_it_lives
+from tonnage.plan.types import Answer, Rejection, Request
+from tonnage.plan.where import place
+from tonnage.search import rank
+from tonnage.search.constraints import lacks
+
+_COUNTS: Final = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offered:
+    """The best way on one kind of card, and the request that names the card."""
+
+    request: Request
+    device: Device
+    estimate: Estimate
+
+
+def browse(request: Request, model: Model, price: Price) -> Answer:
+    """Answer a request that names no hardware.
+
+    Parameters
+    ----------
+    request : Request
+        With `where` open.
+    model : Model
+        The model.
+    price : callable
+        Adds the cost to an estimate.
+
+    Returns
+    -------
+    Answer
+        The best card of each class, by rank; then what costs more than the limits allow.
+    """
+    found: list[Offered] = []
+    broken: list[Offered] = []
+    num_candidates = 0
+    for device in devices():
+        if lacks(device, request.limits.require):
+            continue
+        for offered, looked in _on(device, request, model, price):
+            num_candidates += looked
+            if offered is not None:
+                (broken if broken_limit(offered.estimate, request.limits) else found).append(offered)
+    wish = wanted(request)
+    chosen = short_list(_in_order(found, wish))
+    plans = [
+        replace(plan, request=one.request)
+        for plan, one in zip(number(request, [one.estimate for one in chosen]), chosen, strict=True)
+    ]
+    rejections = [_rejection(one, request) for one in short_list(_in_order(broken, wish))]
+    if not plans and not rejections:
+        rejections = [Rejection(what=say("plan.where_open"), reason=say("plan.no_card", num=_COUNTS[-1]))]
+    return Answer(
+        request=request,
+        plans=tuple(plans),
+        rejections=tuple(rejections[:MOST_REJECTIONS]),
+        num_candidates=num_candidates,
+    )
+
+
+def wanted(request: Request) -> str:
+    """Return what cards are ranked by: speed within a budget, else cost."""
+    limits = request.limits
+    has_money_limit = limits.budget or limits.rent or limits.spend
+    return objective(request) if not has_money_limit else "throughput"
+
+
+def _on(device: Device, request: Request, model: Model, price: Price) -> Iterator[tuple[Offered | None, int]]:
+    """Yield the best way on the smallest number of a card that does, and how many candidates were looked at."""
+    for count in _COUNTS:
+        here = replace(request, where=replace(request.where, gpus=((device.slug, count),)))
+        scene = set_scene(here, model, place(here.where).cluster)
+        explored = explore(scene)
+        kept = [e for e in explored.kept if rank.placement(e) == "gpu"] or list(explored.kept)
+        if kept:
+            best = rank.ranked([price(e) for e in kept], "throughput", lambda e: not broken_limit(e, request.limits))[0]
+            yield Offered(request=here, device=device, estimate=best), explored.num_candidates
+            return
+        yield None, explored.num_candidates
+
+
+def _in_order(offered: Iterable[Offered], wish: str) -> list[Offered]:
+    by_estimate = {id(one.estimate): one for one in offered}
+    in_order = rank.ranked([one.estimate for one in by_estimate.values()], wish)
+    return [by_estimate[id(estimate)] for estimate in in_order]
+
+
+def short_list(in_order: list[Offered], most: int = rank.MOST_SHOWN) -> list[Offered]:
+    """Return the first of each class of card: game cards, workstation, data centre, unofficial, other makers."""
+    chosen: list[Offered] = []
+    seen: set[tuple[object, ...]] = set()
+    for one in in_order:
+        key = (driver_class(one.device), one.device.is_unofficial, rank.placement(one.estimate) == "gpu")
+        if key not in seen and len(chosen) < most:
+            seen.add(key)
+            chosen.append(one)
+    return chosen
+
+
+def _rejection(one: Offered, request: Request) -> Rejection:
+    candidate = one.estimate.candidate
+    return Rejection(
+        what=f"{candidate.cluster.num_devices} x {one.device.name}, {candidate.engine}, {where_it_lives(one.estimate)}",
+        reason=broken_limit(one.estimate, request.limits) or "",
+        command=command(pinned(one.request, one.estimate)),
+        estimate=one.estimate,
+    )

@@ -1,0 +1,278 @@
+"""Where every byte, second and coin of a plan goes: each with the formula that gave it, and that formula's source."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, Final
+
+from tonnage import datafiles
+from tonnage.estimate.types import Cost, Estimate, Interval, Pool
+from tonnage.messages import say
+from tonnage.plan import price
+from tonnage.plan.types import Plan
+from tonnage.units import format_bytes, format_seconds
+from tonnage.workload.types import Serving
+
+_PACKAGES: Final = ("tonnage.estimate", "tonnage.engines")
+_SAFE: Final = re.compile(r"[A-Za-z][\w]*(\.[A-Za-z][\w]*)*", re.ASCII)
+_REFERENCE: Final = re.compile(r"\.\. \[\d+\]\s+(.*?)(?=\n\s*\.\. \[|\n\s*\n|\Z)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One share of a whole: how much, by which formula, from which source."""
+
+    name: str
+    value: float
+    text: str
+    share: float | None = None
+    formula: str = ""
+    meaning: str = ""
+    source: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One whole, with its shares: the device's memory, a step's time, the cost."""
+
+    id: str
+    title: str
+    unit: str
+    total: Interval | None
+    capacity: float | None = None
+    items: tuple[Item, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """All of a plan, taken apart."""
+
+    plan: Plan
+    title: str
+    parts: tuple[Part, ...]
+    assumptions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+
+
+def explain(plan: Plan) -> Explanation:
+    """Take a plan apart.
+
+    Parameters
+    ----------
+    plan : Plan
+        Any plan.
+
+    Returns
+    -------
+    Explanation
+        Memory of the device and of the host, time of a step, cost and storage; every item adds up to its part.
+    """
+    estimate = plan.estimate
+    candidate, held = estimate.candidate, estimate.footprint
+    devices = candidate.cluster.node.devices
+    title = say("explain.title", model=candidate.model.name, engine=candidate.engine, place=plan.kind)
+    parts = (
+        _memory("device", held.pools, held.total, held.capacity_bytes, is_on_host=False),
+        _memory("host", held.pools, held.host_total, held.host_capacity_bytes, is_on_host=True),
+        _time(estimate),
+        _rates(estimate),
+        _cost(estimate),
+        _storage(estimate),
+    )
+    sources = [
+        candidate.model.source,
+        *(device.source for device in devices),
+        candidate.cluster.node.host.source,
+    ]
+    return Explanation(
+        plan=plan,
+        title=title,
+        parts=tuple(part for part in parts if part.items),
+        assumptions=estimate.provenance.assumptions,
+        warnings=plan.warnings,
+        sources=tuple(dict.fromkeys(t for s in (*sources, *estimate.provenance.sources) for t in _cited(s))),
+    )
+
+
+def _cited(keys: str) -> list[str]:
+    """Return title and address of each source that a row names by its key; what is no key stands for itself."""
+    known = {row["key"]: row for row in datafiles.rows("sources.csv")}
+    words = keys.split()
+    if not words or not all(word in known for word in words):
+        return [keys] if keys else []
+    return [f"{known[word]['title']}, {known[word]['address']}" for word in words]
+
+
+@cache
+def meaning_of(formula: str) -> tuple[str, str]:
+    """Return what a formula computes and where it comes from, read from its own documentation.
+
+    >>> meaning_of("weights.plain_bytes")[0]
+    'Bytes of weights that each take the same number of bits, with nothing beside them.'
+    """
+    found = _find(formula)
+    text = getattr(found, "__doc__", None) or ""
+    meaning = " ".join(text.strip().partition("\n\n")[0].split())
+    references = [" ".join(match.split()) for match in _REFERENCE.findall(text)]
+    notes = re.search(r"Notes\s*\n\s*-+\s*\n(.*?)(?=\n\s*\n\s*\w+\s*\n\s*-{3,}|\Z)", text, re.DOTALL)
+    if not references and notes:
+        references = [" ".join(notes[1].split())]
+    if not references and text and hasattr(found, "__module__"):
+        module = import_module(str(found.__module__)).__doc__ or ""
+        references = [" ".join(module.split())]
+    return meaning, "; ".join(references)
+
+
+def _find(formula: str) -> Any:
+    """Return the function that a dotted name under the formulae's packages means, or None; nothing else is touched."""
+    name = next((formula.removeprefix(p + ".") for p in _PACKAGES if formula.startswith(p + ".")), formula)
+    if len(formula) > 200 or not _SAFE.fullmatch(name):
+        return None
+    packages = [p for p in _PACKAGES if formula.startswith(p + ".")] or _PACKAGES
+    words = name.split(".")
+    for package in packages:
+        for cut in range(len(words), 0, -1):
+            try:
+                found: Any = import_module(f"{package}.{'.'.join(words[:cut])}")
+            except ImportError:
+                continue
+            for word in words[cut:]:
+                found = getattr(found, word, None)
+            if found is not None:
+                return found
+    return None
+
+
+def _memory(name: str, pools: tuple[Pool, ...], total: Interval, capacity: float, *, is_on_host: bool) -> Part:
+    here = sorted((pool for pool in pools if pool.is_on_host == is_on_host), key=lambda pool: -pool.bytes)
+    items = tuple(
+        Item(
+            name=pool.name,
+            value=pool.bytes,
+            text=format_bytes(pool.bytes, 2),
+            share=pool.bytes / total.best if total.best else None,
+            formula=pool.formula,
+            meaning=meaning_of(pool.formula)[0],
+            source=meaning_of(pool.formula)[1],
+            detail=pool.detail,
+        )
+        for pool in here
+    )
+    return Part(id=name, title=say(f"explain.{name}"), unit="B", total=total, capacity=capacity, items=items)
+
+
+def _time(estimate: Estimate) -> Part:
+    total = estimate.step_time.total
+    parts = sorted(estimate.step_time.parts, key=lambda part: -part.seconds)
+    items = tuple(
+        Item(
+            name=part.name,
+            value=part.seconds,
+            text=format_seconds(part.seconds),
+            share=part.seconds / total.best if total.best else None,
+            formula=part.formula,
+            meaning=meaning_of(part.formula)[0],
+            source=meaning_of(part.formula)[1],
+            detail=part.detail,
+        )
+        for part in parts
+        if part.seconds
+    )
+    name = "explain.decode_step" if isinstance(estimate.candidate.workload, Serving) else "explain.optimizer_step"
+    return Part(id="step", title=say(name), unit="s", total=total, items=items)
+
+
+_RATES: Final = (
+    ("tokens_per_s", "{:,.1f} tokens/s"),
+    ("tokens_per_s_per_gpu", "{:,.1f} tokens/s"),
+    ("prefill_tokens_per_s", "{:,.0f} tokens/s"),
+    ("mfu_ratio", "{:.1%}"),
+    ("hfu_ratio", "{:.1%}"),
+    ("max_concurrency", "{:,.0f}"),
+)
+
+
+def _rates(estimate: Estimate) -> Part:
+    performance, items = estimate.performance, []
+    for name, form in _RATES:
+        interval = getattr(performance, name)
+        if interval is not None:
+            low, high = form.format(interval.low), form.format(interval.high)
+            text = f"{form.format(interval.best)} ({low} – {high})"
+            items.append(Item(name=name, value=interval.best, text=text))
+    for name in ("ttft_seconds", "tpot_seconds", "step_seconds", "job_seconds"):
+        interval = getattr(performance, name)
+        if interval is not None:
+            text = f"{format_seconds(interval.best)} ({format_seconds(interval.low)} – {format_seconds(interval.high)})"
+            items.append(Item(name=name, value=interval.best, text=text))
+    return Part(id="performance", title=say("explain.performance"), unit="", total=None, items=tuple(items))
+
+
+def _cost(estimate: Estimate) -> Part:
+    cost: Cost = estimate.cost
+    sources = "; ".join(price.assumptions(estimate))
+    items = tuple(
+        Item(
+            name=name,
+            value=interval.best,
+            text=f"{interval.best:,.4g} USD" if interval.best < 100 else f"{interval.best:,.0f} USD",
+            formula={"usd_per_million_tokens": "cost.usd_per_million_tokens", "usd_total": "cost.rent_usd"}.get(
+                name, ""
+            ),
+            source=sources,
+        )
+        for name in ("usd_per_hour", "usd_per_million_tokens", "purchase_usd", "usd_total")
+        if (interval := getattr(cost, name)) is not None
+    )
+    return Part(id="cost", title=say("explain.cost"), unit="USD", total=None, items=items)
+
+
+def _storage(estimate: Estimate) -> Part:
+    storage = estimate.storage
+    items = tuple(
+        Item(name=name, value=value, text=format_bytes(value) + ("/s" if name.endswith("_per_s") else ""))
+        for name in ("weights_bytes", "data_bytes", "checkpoints_bytes", "read_bytes_per_s")
+        if (value := getattr(storage, name)) is not None
+    )
+    return Part(id="storage", title=say("explain.storage"), unit="B", total=None, items=items)
+
+
+def explanation_object(explanation: Explanation) -> dict[str, Any]:
+    """Return the object that `tonnage explain --json` prints."""
+    from tonnage.plan.report import plan_object  # noqa: PLC0415  only --json needs it
+
+    return {
+        "title": explanation.title,
+        "parts": [
+            {
+                "id": part.id,
+                "unit": part.unit or None,
+                "total": None
+                if part.total is None
+                else {"best": part.total.best, "low": part.total.low, "high": part.total.high},
+                "capacity": part.capacity,
+                "items": [
+                    {
+                        "name": item.name,
+                        "value": item.value,
+                        "share_ratio": item.share,
+                        "formula": item.formula or None,
+                        "meaning": item.meaning or None,
+                        "source": item.source or None,
+                        "detail": item.detail or None,
+                    }
+                    for item in part.items
+                ],
+            }
+            for part in explanation.parts
+        ],
+        "assumptions": list(explanation.assumptions),
+        "warnings": list(explanation.warnings),
+        "sources": list(explanation.sources),
+        "plan": plan_object(explanation.plan),
+    }

@@ -1,0 +1,200 @@
+"""An answer as the object that `tonnage plan --json` prints. Its keys are a promise; new ones may be added."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tonnage.engines import ENGINES
+from tonnage.estimate.types import Estimate, Footprint, Interval, Pool
+from tonnage.plan.request import arguments, command
+from tonnage.plan.types import Answer, Change, Plan, Rejection, Request
+from tonnage.workload.types import Serving
+
+
+def answer_object(answer: Answer) -> dict[str, Any]:
+    """Return the whole answer."""
+    return {
+        "request": request_object(answer.request),
+        "plans": [plan_object(plan) for plan in answer.plans],
+        "rejections": [_rejection(one) for one in answer.rejections],
+        "num_candidates": answer.num_candidates,
+        "assumptions": list(answer.assumptions),
+        "warnings": list(answer.warnings),
+    }
+
+
+def request_object(request: Request) -> dict[str, Any]:
+    """Return the request: as a command, and in parts."""
+    load, where = request.workload, request.where
+    if isinstance(load, Serving):
+        goal: dict[str, Any] = {
+            "goal": "serve",
+            "context_tokens": load.context_tokens,
+            "concurrency": load.concurrency,
+            "input_tokens": load.input_tokens,
+            "output_tokens": load.output_tokens,
+            "ttft_limit_seconds": load.ttft_limit_seconds,
+            "tpot_limit_seconds": load.tpot_limit_seconds,
+        }
+    else:
+        goal = {
+            "goal": load.kind.value,
+            "seq_len": load.seq_len,
+            "global_batch_size": load.global_batch_size,
+            "num_tokens": load.num_tokens,
+            "lora_rank": load.lora_rank if load.kind.value in ("lora", "qlora") else None,
+        }
+    return {
+        "model": request.model,
+        **goal,
+        "gpus": [{"gpu": name, "num_gpus": number} for name, number in where.gpus],
+        "num_nodes": where.num_nodes,
+        "host": where.host,
+        "here": where.is_here,
+        "pins": dict(request.pins),
+        "engines": list(request.limits.engines),
+        "assumed": list(request.assumed),
+        "command": command(request),
+        "arguments": list(arguments(request)),
+    }
+
+
+def _interval(interval: Interval | None) -> dict[str, float] | None:
+    if interval is None:
+        return None
+    return {"best": interval.best, "low": interval.low, "high": interval.high}
+
+
+def _values(noun: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: _interval(getattr(noun, name)) for name in names}
+
+
+def plan_object(plan: Plan) -> dict[str, Any]:
+    """Return one plan."""
+    return {"rank": plan.rank, **estimate_object(plan.estimate), "kind": plan.kind, "reasons": list(plan.reasons)} | {
+        "warnings": list(plan.warnings)
+    }
+
+
+def estimate_object(estimate: Estimate) -> dict[str, Any]:
+    """Return an estimate with the candidate it is of."""
+    candidate, layout, storage = estimate.candidate, estimate.candidate.layout, estimate.storage
+    devices = candidate.cluster.node.devices
+    precision, offload, settings, used = candidate.precision, candidate.offload, candidate.settings, estimate.provenance
+    return {
+        "engine": candidate.engine,
+        "hardware": {
+            "gpu": devices[0].slug,
+            "gpus": [device.slug for device in devices],
+            "num_gpus": candidate.cluster.num_devices,
+            "num_nodes": candidate.cluster.num_nodes,
+        },
+        "layout": {
+            **{name: getattr(layout, name) for name in ("dp", "tp", "pp", "cp", "ep", "zero_stage")},
+            "num_virtual_stages": layout.num_virtual_stages,
+            "has_sequence_parallel": layout.has_sequence_parallel,
+        },
+        "precision": {
+            "weights": precision.weights,
+            "compute": precision.compute,
+            "kv": precision.kv if isinstance(candidate.workload, Serving) else None,
+            "gradients": None if isinstance(candidate.workload, Serving) else precision.gradients,
+            "has_fp32_master": precision.has_fp32_master,
+        },
+        "recompute": candidate.recompute.value,
+        "offload": {
+            "optimizer": offload.optimizer,
+            "parameters": offload.parameters,
+            "activations": offload.activations,
+            "num_cpu_expert_layers": offload.num_cpu_expert_layers,
+            "num_cpu_layers": offload.num_cpu_layers,
+        },
+        "micro_batch_size": candidate.micro_batch_size,
+        "optimizer": None if isinstance(candidate.workload, Serving) else candidate.optimizer,
+        "settings": {
+            "max_num_seqs": settings.max_num_seqs,
+            "max_batched_tokens": settings.max_batched_tokens,
+            "utilization_ratio": settings.utilization_ratio,
+            **dict(settings.extra),
+        },
+        "fits": {"best": estimate.footprint.fits, "surely": estimate.footprint.fits_surely},
+        "memory": _memory(estimate.footprint),
+        "storage": {
+            name: getattr(storage, name)
+            for name in ("weights_bytes", "data_bytes", "checkpoints_bytes", "read_bytes_per_s")
+        },
+        "performance": _values(
+            estimate.performance,
+            (
+                *("tokens_per_s", "tokens_per_s_per_gpu", "step_seconds", "mfu_ratio", "hfu_ratio"),
+                *("prefill_tokens_per_s", "ttft_seconds", "tpot_seconds", "max_concurrency", "job_seconds"),
+            ),
+        ),
+        "step": {part.name: part.seconds for part in estimate.step_time.parts},
+        "cost": _values(estimate.cost, ("usd_per_hour", "usd_per_million_tokens", "purchase_usd", "usd_total")),
+        "launch": launch_words(estimate),
+        "provenance": {
+            "formulae": list(used.formulae),
+            "sources": list(used.sources),
+            "is_calibrated": used.is_calibrated,
+            "assumptions": list(used.assumptions),
+            "warnings": list(used.warnings),
+        },
+    }
+
+
+def launch_words(estimate: Estimate) -> list[str] | None:
+    """Return the launch line that carries what was predicted; None for training, whose launch is a set of files."""
+    if not isinstance(estimate.candidate.workload, Serving):
+        return None
+    engine = next(one for one in ENGINES if one.name == estimate.candidate.engine)
+    return list(engine.launch(estimate.candidate).argv)
+
+
+def _memory(held: Footprint) -> dict[str, Any]:
+    sides = {
+        "device": (False, held.capacity_bytes, held.total),
+        "host": (True, held.host_capacity_bytes, held.host_total),
+    }
+    return {
+        name: {
+            "capacity_bytes": capacity,
+            "total_bytes": _interval(total),
+            "pools": _pools(held.pools, is_host),
+        }
+        for name, (is_host, capacity, total) in sides.items()
+    }
+
+
+def _pools(pools: tuple[Pool, ...], is_host: bool) -> Mapping[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for pool in pools:
+        if pool.is_on_host == is_host:
+            interval = _interval(Interval.around(pool.bytes, pool.relative_error)) or {}
+            known = found.get(pool.name)
+            found[pool.name] = {n: known[n] + v for n, v in interval.items()} if known else interval
+    return found
+
+
+def _rejection(one: Rejection) -> dict[str, Any]:
+    return {
+        "what": one.what,
+        "reason": one.reason,
+        "short_by_bytes": one.short_by_bytes,
+        "command": one.command,
+        "memory": None if one.estimate is None else _memory(one.estimate.footprint),
+        "changes": [_change(change) for change in one.changes],
+    }
+
+
+def _change(change: Change) -> dict[str, Any]:
+    estimate = change.estimate
+    return {
+        "what": change.what,
+        "command": change.command,
+        "engine": estimate.candidate.engine,
+        "total_bytes": _interval(estimate.footprint.total),
+        "host_bytes": _interval(estimate.footprint.host_total),
+        "tokens_per_s": _interval(estimate.performance.tokens_per_s),
+    }
