@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import importlib
 import inspect
 import io
 import os
+import pkgutil
 import re
 import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
@@ -158,11 +161,126 @@ def api_page() -> str:
     return NOTICE + "\n".join(page)
 
 
+def devices_page() -> str:
+    """Return the catalogue of devices."""
+    from tonnage.hardware.catalogue import devices
+    from tonnage.units import format_bytes
+
+    page = [
+        "# Devices\n",
+        (
+            "Memory is what the driver shows, rates are dense, of one device. Empty means unknown; `C` marks figures that"
+            " were not checked or on which sources differ. The rows are in `src/tonnage/data/hardware/gpus.csv`, the"
+            " sources in `src/tonnage/data/sources.csv`.\n"
+        ),
+    ]
+    rates = ("bf16", "fp8", "fp4")
+    head = [
+        "device",
+        "name",
+        "memory",
+        "GB/s",
+        *(f"{r} TFLOPS" for r in rates),
+        "NVLink GB/s",
+        "P2P",
+        "W",
+        "",
+        "source",
+    ]
+    for vendor in dict.fromkeys(device.vendor for device in devices()):
+        page += [
+            f"## {vendor}\n",
+            table(
+                head,
+                (
+                    [
+                        f"`{d.slug}`", d.name + (" (unofficial)" if d.is_unofficial else ""), format_bytes(d.memory_bytes, 2),
+                        _scaled(d.bandwidth_bytes_per_s, 1e9), *(_scaled(d.flop_per_s.get(r), 1e12) for r in rates),
+                        _scaled(d.nvlink_bytes_per_s, 1e9), {True: "yes", False: "no", None: ""}[d.has_p2p],
+                        _scaled(d.power_watts, 1), d.confidence, d.source,
+                    ]
+                    for d in devices()
+                    if d.vendor == vendor
+                ),
+            ),
+        ]  # fmt: skip
+    return NOTICE + "\n".join(page)
+
+
+def _scaled(value: float | None, unit: float) -> str:
+    return "" if value is None else f"{value / unit:.4g}"
+
+
+def models_page() -> str:
+    """Return the catalogue of models, counted."""
+    from tonnage.estimate.parameters import count
+    from tonnage.model import catalogue
+
+    found = [(name, catalogue.find(name)) for name in sorted(catalogue.names(), key=str.lower)]
+    rows = ([f"`{name}`", m.family, *_counts(count(m)), str(m.num_layers), m.status] for name, m in found)
+    return (
+        f"{NOTICE}# Models\n\n{len(found)} models are known by name; any other is read from its `config.json` or the header "
+        "of its weights. *Reconstructed* means that the shape was put together from published figures and agrees with "
+        "the official total within 1 %.\n\n"
+        + table(["model", "family", "parameters", "active", "layers", "status"], rows)
+    )
+
+
+def _counts(counted: Any) -> list[str]:
+    return [f"{counted.total:,}", f"{counted.active:,}"]
+
+
+def formulae_page() -> str:
+    """Return every formula with its unit and its source."""
+    from tonnage import estimate
+
+    page = [
+        "# Formulae\n",
+        (
+            "The public functions of `tonnage.estimate` that take and give numbers. Each has its full docstring in the"
+            " code: arguments with units, what it leaves out, an example.\n"
+        ),
+    ]
+    for found in sorted(pkgutil.walk_packages(estimate.__path__, "tonnage.estimate."), key=lambda m: m.name):
+        module = importlib.import_module(found.name)
+        rows = [
+            [f"`{name}`", doc.splitlines()[0], unit, _reference(doc)]
+            for name, function in inspect.getmembers(module, inspect.isfunction)
+            if function.__module__ == module.__name__
+            and not name.startswith("_")
+            and (doc := inspect.getdoc(function) or "")
+            and (unit := _unit(doc))
+        ]
+        if rows:
+            page += [
+                f"## {found.name.removeprefix('tonnage.')}\n",
+                f"{(module.__doc__ or '').strip().splitlines()[0]}\n",
+                table(["function", "gives", "unit", "source"], iter(rows)),
+            ]
+    return NOTICE + "\n".join(page)
+
+
+def _unit(docstring: str) -> str:
+    """Return the unit of a numpy-style Returns section."""
+    _, _, returns = docstring.partition("Returns\n-------\n")
+    match = re.search(r"\[([^\]]+)\]", returns.partition("\n\n")[0])
+    return match[1] if match else ""
+
+
+def _reference(docstring: str) -> str:
+    _, _, references = docstring.partition("References\n----------\n")
+    text = " ".join(references.partition("\n\n")[0].split())
+    return re.sub(r"\.\. \[\d+\] ", "", text) or "derived in the docstring"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "GLOSSARY.md": glossary_page,
     "docs/explanation/claims.md": claims_page,
     "docs/reference/commands.md": commands_page,
     "docs/reference/api.md": api_page,
+    "docs/reference/devices.md": devices_page,
+    "docs/reference/formulae.md": formulae_page,
+    "docs/reference/models.md": models_page,
 }
 
 
