@@ -6,7 +6,7 @@ MODEL ?= Qwen/Qwen3.5-35B-A3B
 GPU ?= rtx-4080
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help plan test check docs docs-check bench bench-smoke test-trace clean
+.PHONY: help plan test check docs docs-check bench test-trace clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -29,11 +29,8 @@ docs: $(VENV)/.run ## regenerate every generated block
 docs-check: $(VENV)/.run ## fail when a generated block is stale
 	$(BIN)/python docs/generate.py --check
 
-bench: $(VENV)/.dev ## measure speed, as ratios to this machine's own
-	$(BIN)/python -m pytest -q bench
-
-bench-smoke: $(VENV)/.dev ## run each benchmark once
-	$(BIN)/python -m pytest -q bench --benchmark-disable
+bench: $(VENV)/.test ## measure speed, as ratios to this machine's own
+	$(BIN)/python -m pytest -q -s bench
 
 test-trace: $(VENV)/.dev ## count the models again with transformers on the meta device
 	$(BIN)/python -m pip install -q -e '.[test-trace]'
