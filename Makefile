@@ -14,6 +14,7 @@ help: ## list the targets
 plan: $(VENV)/.run ## plan a real model on a real card: make plan MODEL=Qwen/Qwen3.5-27B GPU=rtx-4090
 	@$(BIN)/tonnage plan $(MODEL) --serve --gpu $(GPU)
 
+test: export HYPOTHESIS_PROFILE ?= ci
 test: $(VENV)/.test ## run the tests
 	$(BIN)/python -m pytest -q -n auto -m "not trace"
 
