@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
@@ -12,7 +14,7 @@ from tonnage.engines.types import EngineTraits, Refusal
 from tonnage.estimate.serving import ServingLoad, ServingRates
 from tonnage.estimate.types import Candidate
 
-__all__ = ["constant", "rates_of", "refusal_of", "traits_of", "version_key"]
+__all__ = ["Constant", "Constants", "constants_of", "device_kind", "rates_of", "refusal_of", "traits_of", "version_key"]
 
 
 @cache
@@ -99,35 +101,90 @@ def version_key(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
-@cache
-def _constants(engine: str) -> tuple[dict[str, Any], ...]:
-    return tuple(datafiles.table(f"engines/{engine}.toml").get("constant", ()))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constant:
+    """One number of an engine: what it means, where it may lie, where it comes from, and what it holds for."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    meaning: str
+    evidence: str
+    scope: tuple[tuple[str, str], ...] = ()
+    since: str = ""  # first version it holds for
+    before: str = ""  # first version it no longer holds for
+
+    @property
+    def key(self) -> str:
+        """Return what tells it from the engine's other constants."""
+        parts = [self.name, *(f"{key}={value}" for key, value in self.scope), self.since, self.before]
+        return ":".join(part for part in parts if part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Constants:
+    """An engine's constants, found by name, version and scope."""
+
+    engine: str
+    version: str  # meant where none is asked for
+    entries: tuple[Constant, ...]
+    found: dict[Any, float] = field(default_factory=dict[Any, float])
+
+    def value(self, name: str, version: str = "", **scope: str) -> float:
+        """Return a constant; of the entries whose version and scope are met, the one that says most wins."""
+        key = name, version, tuple(scope.items())
+        if key not in self.found:
+            self.found[key] = self._find(name, version_key(version or self.version), scope)
+        return self.found[key]
+
+    def _find(self, name: str, at: tuple[int, ...], scope: Mapping[str, str]) -> float:
+        best: tuple[int, float] | None = None
+        for one in self.entries:
+            if (
+                one.name != name
+                or (one.since and at < version_key(one.since))
+                or (one.before and at >= version_key(one.before))
+                or any(scope.get(key) != value for key, value in one.scope)
+            ):
+                continue
+            weight = 2 * len(one.scope) + bool(one.since or one.before)
+            if best is None or weight > best[0]:
+                best = weight, one.value
+        assert best is not None, f"data/engines/{self.engine}.toml has no constant {name} for {at} {dict(scope)}"
+        return best[1]
+
+    def replaced(self, values: Mapping[str, float]) -> Constants:
+        """Return the same constants with some values changed, by their keys."""
+        return Constants(
+            engine=self.engine,
+            version=self.version,
+            entries=tuple(replace(one, value=values.get(one.key, one.value)) for one in self.entries),
+        )
 
 
 @cache
-def constant(engine: str, name: str, version: str = "", **scope: str) -> float:
-    """Return a constant by name, for a version and a scope such as `device="nvidia"`.
-
-    Of the entries whose scope is met the one that says most wins. An entry without `from` and `before` holds for every
-    version; without a version asked for, the data file's own is meant.
-    """
-    at = version_key(version or traits_of(engine).version)
-    best: tuple[int, float] | None = None
-    for one in _constants(engine):
-        if one["name"] != name:
-            continue
-        if "from" in one and at < version_key(one["from"]):
-            continue
-        if "before" in one and at >= version_key(one["before"]):
-            continue
-        wanted = one.get("scope", {})
-        if any(scope.get(key) != value for key, value in wanted.items()):
-            continue
-        weight = len(wanted) * 2 + ("from" in one or "before" in one)
-        if best is None or weight > best[0]:
-            best = weight, float(one["value"])
-    assert best is not None, f"data/engines/{engine}.toml has no constant {name} for {version} {scope}"
-    return best[1]
+def constants_of(engine: str) -> Constants:
+    """Return an engine's constants from its data file."""
+    table = datafiles.table(f"engines/{engine}.toml")
+    return Constants(
+        engine=engine,
+        version=table["version"],
+        entries=tuple(
+            Constant(
+                name=one["name"],
+                value=float(one["value"]),
+                low=float(one["low"]),
+                high=float(one["high"]),
+                meaning=one["meaning"],
+                evidence=one["evidence"],
+                scope=tuple(sorted(one.get("scope", {}).items())),
+                since=one.get("from", ""),
+                before=one.get("before", ""),
+            )
+            for one in table.get("constant", ())
+        ),
+    )
 
 
 def device_kind(load: ServingLoad) -> str:
@@ -135,12 +192,12 @@ def device_kind(load: ServingLoad) -> str:
     return load.vendor if load.vendor in ("nvidia", "amd", "apple", "intel") else "other"
 
 
-def rates_of(engine: str, load: ServingLoad) -> ServingRates:
+def rates_of(constants: Constants, load: ServingLoad) -> ServingRates:
     """Return an engine's rates on the load's kind of device."""
     kind = device_kind(load)
 
     def value(name: str) -> float:
-        return constant(engine, name, load.version, device=kind)
+        return constants.value(name, load.version, device=kind)
 
     return ServingRates(
         bandwidth_ratio=value("bandwidth_ratio"),
@@ -154,6 +211,7 @@ def rates_of(engine: str, load: ServingLoad) -> ServingRates:
         chunk_seconds=value("chunk_seconds"),
         host_bandwidth_ratio=value("host_bandwidth_ratio"),
         host_flop_per_s_per_core=value("host_flop_per_s_per_core"),
+        host_layer_seconds=value("host_layer_seconds"),
         pcie_ratio=value("pcie_ratio"),
         copies_host_weights=bool(value("copies_host_weights")),
         is_pipelined=bool(value("is_pipelined")),

@@ -10,13 +10,11 @@ from tonnage.errors import RequestError
 from tonnage.estimate.latency import (
     all_reduce_seconds,
     distinct_experts_ratio,
-    offloaded_prefill_seconds,
-    prefill_seconds,
-    roofline_seconds,
+    longer_of,
     steady_throughput_tokens_per_s,
     transfer_seconds,
 )
-from tonnage.estimate.serving import Held, ServingLoad, ServingMemory, ServingRates
+from tonnage.estimate.serving import DecodeWork, PrefillWork, ServingLoad, ServingMemory, ServingRates
 from tonnage.estimate.serving_memory import (
     at_least,
     at_most,
@@ -24,7 +22,7 @@ from tonnage.estimate.serving_memory import (
     round_up,
     state_bytes_per_sequence,
 )
-from tonnage.estimate.serving_shape import held, serving_shape
+from tonnage.estimate.serving_shape import held, resized, serving_shape
 from tonnage.estimate.types import (
     Candidate,
     Cost,
@@ -46,9 +44,12 @@ from tonnage.workload.types import Serving
 __all__ = [
     "ServingTimes",
     "decode_parts",
+    "decode_work",
     "estimate_serving",
     "largest_concurrency",
     "largest_context",
+    "prefill_seconds",
+    "prefill_work",
     "serving_load",
     "serving_times",
     "short_by_bytes",
@@ -59,7 +60,11 @@ __all__ = [
 CACHE_BYTES_PER_ELEMENT = {
     **BYTES_PER_ELEMENT, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32, "q4_1": 20 / 32, "q4_0": 18 / 32,
     "f16": 2.0, "f32": 4.0, "iq4_nl": 18 / 32, "fp8_e4m3": 1.0, "fp8_e5m2": 1.0,
+    "tq3": 3.5 / 8, "q6_0": 26 / 32,
 }  # fmt: skip
+
+
+_BACKENDS = {"nvidia": "cuda", "amd": "hip", "apple": "metal", "intel": "vulkan"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +97,12 @@ def serving_load(candidate: Candidate, accounting: EngineAccounting) -> ServingL
     compute = candidate.precision.compute
     flop_per_s = device.flop_per_s.get(compute) or device.flop_per_s.get("fp16") or device.flop_per_s.get("fp32") or 0.0
     pcie = host.pcie
+    extra = candidate.settings.extra
+    shape = serving_shape(candidate.model, candidate.precision.weights)
+    if "file_bytes" in extra:
+        shape = resized(shape, float(extra["file_bytes"]))
     load = ServingLoad(
-        shape=serving_shape(candidate.model, candidate.precision.weights),
+        shape=shape,
         vendor=device.vendor.lower(),
         architecture=device.architecture.lower(),
         memory_bytes=device.memory_bytes,
@@ -108,6 +117,7 @@ def serving_load(candidate: Candidate, accounting: EngineAccounting) -> ServingL
         link_bytes_per_s=link.bytes_per_s * link.achieved_ratio if link else 10e9,
         link_latency_seconds=link.latency_seconds if link else 2e-5,
         is_unified_memory=device.is_unified_memory,
+        is_switched=link is not None and link.kind == "nvlink",
         tp=layout.tp,
         pp=layout.pp,
         dp=layout.dp,
@@ -118,12 +128,18 @@ def serving_load(candidate: Candidate, accounting: EngineAccounting) -> ServingL
         concurrency=-(-workload.concurrency // layout.dp),
         input_tokens=workload.input_tokens,
         output_tokens=workload.output_tokens,
-        cache_bytes_per_element=CACHE_BYTES_PER_ELEMENT[kv],
+        cache_bytes_per_element=(CACHE_BYTES_PER_ELEMENT[kv] + CACHE_BYTES_PER_ELEMENT[extra.get("value_cache", kv)])
+        / 2,
         compute_bytes_per_element=BYTES_PER_ELEMENT.get(compute, 2.0),
         has_flash_attention=candidate.settings.has_flash_attention,
+        backend=extra.get("backend") or _BACKENDS.get(device.vendor.lower(), "cpu"),
+        latent_cache=extra.get("latent_cache", "latent"),
+        num_draft_tokens=float(extra.get("draft_tokens", "0")),
+        num_draft_layers=int(extra.get("draft_layers", "0")),
+        has_draft_head=extra.get("draft", "") == "mtp",
         weights_format=candidate.precision.weights,
         cache_format=kv,
-        version=candidate.settings.extra.get("version", ""),
+        version=extra.get("version", ""),
     )
     return accounting.with_defaults(load, candidate.settings)
 
@@ -172,16 +188,16 @@ def serving_times(load: ServingLoad, rates: ServingRates, cache_tokens: Count | 
     -----
     Derived: a step is the sum of its parts, each the longer of its operations and its bytes.
     """
-    has = held(load.shape, load.pp, load.num_cpu_layers, load.num_cpu_expert_layers)
     depth = load.input_tokens + load.output_tokens / 2
     running = at_most(load.concurrency, load.max_num_seqs)
     if cache_tokens is not None:
         running = at_least(at_most(running, cache_tokens / (load.input_tokens + load.output_tokens)), 1)
     micro = at_least(running / load.pp, 1) if rates.is_pipelined else running
-    single = decode_parts(load, has, rates, 1, depth)
-    parts = single if isinstance(micro, int) and micro == 1 else decode_parts(load, has, rates, micro, depth)
+    single = decode_parts(decode_work(load, 1, depth), rates)
+    is_single = isinstance(micro, int | float) and micro == 1
+    parts = single if is_single else decode_parts(decode_work(load, micro, depth), rates)
     tpot, single_tpot = _sum(parts), _sum(single)
-    prefill = _prefill(load, has, rates)
+    prefill = prefill_seconds(prefill_work(load), rates)
     return ServingTimes(
         decode_parts=parts,
         tpot_seconds=tpot,
@@ -198,23 +214,66 @@ def _sum(parts: tuple[tuple[str, Seconds], ...]) -> Seconds:
     return sum((seconds for _, seconds in parts), start=0.0)
 
 
-def decode_parts(
-    load: ServingLoad, has: Held, rates: ServingRates, num_sequences: Count, depth_tokens: Count
-) -> tuple[tuple[str, Seconds], ...]:
-    """Seconds of one decode step by named part.
+def decode_work(load: ServingLoad, num_sequences: Count, depth_tokens: Count) -> DecodeWork:
+    """Work out what one decode step reads and computes, as seconds at the hardware's full rates.
 
     Parameters
     ----------
     load : ServingLoad
         The load, or a column of them.
-    has : Held
-        What devices and host hold.
-    rates : ServingRates
-        Achieved fractions and fixed costs.
     num_sequences : numeric
         Sequences that step together. [1]
     depth_tokens : numeric
         Tokens already in each one's cache. [1]
+
+    Returns
+    -------
+    DecodeWork
+        Seconds and counts.
+
+    Notes
+    -----
+    Derived: weights are read once a step, experts as far as they are selected, caches once a sequence, states read and
+    written; nothing is read of the token embedding but a row.
+    """
+    has = held(load.shape, load.pp, load.num_cpu_layers, load.num_cpu_expert_layers)
+    shape, tp, n = load.shape, load.tp, num_sequences
+    bandwidth, rate = load.bandwidth_bytes_per_s, load.flop_per_s
+    touched = distinct_experts_ratio(n, shape.top_k, shape.num_experts) if shape.num_experts else 0.0
+    ways = at_least(load.ep, tp)
+    cache, pair_flop = _cache_read(load, has.total_cache_layers, depth_tokens)
+    host_cache, _ = _cache_read(load, has.host_cache_layers, depth_tokens)
+    host_bytes = has.host_dense_bytes + has.host_expert_bytes * touched
+    host_bytes = host_bytes + n * (host_cache + 2.0 * _state_bytes(load, has.host_state_layers))
+    hidden = n * shape.hidden_size * load.compute_bytes_per_element
+    return DecodeWork(
+        dense_bytes_seconds=((has.total_split_bytes + shape.head_bytes) / tp + has.total_replicated_bytes) / bandwidth,
+        dense_flop_seconds=2.0 * n * (has.device_matrix_parameters + shape.head_parameters) / tp / rate,
+        expert_bytes_seconds=has.total_expert_bytes * touched / ways / bandwidth,
+        expert_flop_seconds=2.0 * n * has.device_expert_parameters / ways / rate,
+        cache_bytes_seconds=n * cache / bandwidth,
+        attention_flop_seconds=n * pair_flop / tp / rate,
+        state_bytes_seconds=2.0 * n * _state_bytes(load, has.total_state_layers) / bandwidth,
+        host_bytes_seconds=host_bytes / load.host_bandwidth_bytes_per_s,
+        host_flop=2.0 * n * (has.host_matrix_parameters + has.host_expert_parameters) / load.host_cores,
+        crossing_seconds=2.0 * (has.host_expert_layers + (has.host_dense_bytes > 0)) * hidden / load.pcie_bytes_per_s,
+        communication_seconds=_communication_seconds(load, hidden),
+        num_device_layers=has.total_device_layers,
+        num_host_layers=shape.num_layers
+        - has.total_device_layers
+        + has.host_expert_layers * (has.host_expert_bytes > 0),
+    )
+
+
+def decode_parts(work: DecodeWork, rates: ServingRates) -> tuple[tuple[str, Seconds], ...]:
+    """Seconds of one decode step by named part.
+
+    Parameters
+    ----------
+    work : DecodeWork
+        What the step does.
+    rates : ServingRates
+        Achieved fractions and fixed costs.
 
     Returns
     -------
@@ -223,50 +282,38 @@ def decode_parts(
 
     Notes
     -----
-    Derived: weights are read once a step, experts as far as they are selected, caches once a sequence, states read and
-    written.
+    Derived: device and host work one after the other.
     """
-    shape, tp, n = load.shape, load.tp, num_sequences
-    bandwidth, compute = load.bandwidth_bytes_per_s, load.flop_per_s * rates.compute_ratio
-    dense = roofline_seconds(
-        2.0 * n * (has.device_matrix_parameters + shape.head_parameters) / tp,
-        (has.total_split_bytes + shape.head_bytes) / tp + has.total_replicated_bytes,
-        compute,
-        bandwidth * rates.bandwidth_ratio,
-    )
-    touched = distinct_experts_ratio(n, shape.top_k, shape.num_experts) if shape.num_experts else 0.0
-    ways = at_least(load.ep, tp)
-    experts = roofline_seconds(
-        2.0 * n * has.device_expert_parameters / ways,
-        has.total_expert_bytes * touched / ways,
-        load.flop_per_s * rates.expert_compute_ratio,
-        bandwidth * rates.expert_bandwidth_ratio,
-    )
-    cache, pair_flop = _cache_read(load, has.total_cache_layers, depth_tokens)
-    attention = roofline_seconds(
-        n * pair_flop / tp,
-        n * cache,
-        load.flop_per_s * rates.attention_compute_ratio,
-        bandwidth * rates.cache_bandwidth_ratio,
-    )
-    state = 2.0 * n * _state_bytes(load, has.total_state_layers) / (bandwidth * rates.bandwidth_ratio)
-    host_rate = load.host_bandwidth_bytes_per_s * rates.host_bandwidth_ratio
-    host_flop = load.host_cores * rates.host_flop_per_s_per_core
-    host = roofline_seconds(
-        2.0 * n * has.host_matrix_parameters, has.host_dense_bytes, host_flop, host_rate
-    ) + roofline_seconds(2.0 * n * has.host_expert_parameters, has.host_expert_bytes * touched, host_flop, host_rate)
-    host_cache, _ = _cache_read(load, has.host_cache_layers, depth_tokens)
-    host = host + n * (host_cache + 2.0 * _state_bytes(load, has.host_state_layers)) / host_rate
-    hidden = n * shape.hidden_size * load.compute_bytes_per_element
-    crossings = 2.0 * (has.host_expert_layers + (has.host_dense_bytes > 0)) * hidden
     return (
-        ("weights", dense),
-        ("experts", experts),
-        ("attention", attention),
-        ("state", state),
-        ("host", host + crossings / (load.pcie_bytes_per_s * rates.pcie_ratio)),
-        ("communication", _communication_seconds(load, hidden)),
-        ("overhead", rates.step_seconds + rates.layer_seconds * shape.num_layers),
+        (
+            "weights",
+            longer_of(work.dense_flop_seconds / rates.compute_ratio, work.dense_bytes_seconds / rates.bandwidth_ratio),
+        ),
+        (
+            "experts",
+            longer_of(
+                work.expert_flop_seconds / rates.expert_compute_ratio,
+                work.expert_bytes_seconds / rates.expert_bandwidth_ratio,
+            ),
+        ),
+        (
+            "attention",
+            longer_of(
+                work.attention_flop_seconds / rates.attention_compute_ratio,
+                work.cache_bytes_seconds / rates.cache_bandwidth_ratio,
+            ),
+        ),
+        ("state", work.state_bytes_seconds / rates.bandwidth_ratio),
+        (
+            "host",
+            longer_of(
+                work.host_flop / rates.host_flop_per_s_per_core, work.host_bytes_seconds / rates.host_bandwidth_ratio
+            )
+            + work.crossing_seconds / rates.pcie_ratio
+            + work.num_host_layers * rates.host_layer_seconds,
+        ),
+        ("communication", work.communication_seconds),
+        ("overhead", rates.step_seconds + rates.layer_seconds * work.num_device_layers),
     )
 
 
@@ -285,7 +332,7 @@ def _cache_read(load: ServingLoad, layers: tuple[Count, ...], depth_tokens: Coun
         index = num_layers * tokens * group.num_index_elements
         if group.num_selected_tokens is not None:
             tokens = at_most(tokens, group.num_selected_tokens)
-        elements = cache_elements_per_token(group, load.tp) - group.num_index_elements
+        elements = cache_elements_per_token(load, group) - group.num_index_elements
         total = total + (num_layers * tokens * elements + index) * load.cache_bytes_per_element
         flop = flop + num_layers * tokens * group.latent_flop_per_pair
     return total, flop
@@ -295,58 +342,96 @@ def _state_bytes(load: ServingLoad, layers: tuple[Count, ...]) -> Bytes:
     return state_bytes_per_sequence(load, layers, load.compute_bytes_per_element, 4.0)
 
 
-def _prefill(load: ServingLoad, has: Held, rates: ServingRates) -> Seconds:
-    """Seconds to read one prompt of the load's length."""
+def prefill_work(load: ServingLoad) -> PrefillWork:
+    """Work out what reading one prompt of the load's length does, as seconds at the hardware's full rates.
+
+    Parameters
+    ----------
+    load : ServingLoad
+        The load, or a column of them.
+
+    Returns
+    -------
+    PrefillWork
+        Seconds and counts.
+
+    Notes
+    -----
+    Derived: matrices by tokens, attention by pairs of tokens (half of all, as later tokens are not seen), weights once
+    a chunk; the output matrix only for the last token.
+    """
+    has = held(load.shape, load.pp, load.num_cpu_layers, load.num_cpu_expert_layers)
     shape, tokens = load.shape, load.input_tokens
+    bandwidth, rate, ways = load.bandwidth_bytes_per_s, load.flop_per_s, at_least(load.ep, load.tp)
     chunk = at_most(load.max_batched_tokens, tokens)
-    ways = at_least(load.ep, load.tp)
+    num_chunks = round_up(tokens / chunk, 1)
     touched = distinct_experts_ratio(chunk, shape.top_k, shape.num_experts) if shape.num_experts else 0.0
-    pairs = 0.0
+    attention = 0.0
     for group, num_layers in zip(shape.cache_groups, has.total_cache_layers, strict=True):
         mean = tokens / 2 if group.window_tokens is None else at_most(tokens / 2, group.window_tokens)
-        pairs = pairs + num_layers * tokens * mean * group.flop_per_pair
-    states = sum(
-        (
-            n * tokens * group.flop_per_token
-            for group, n in zip(shape.state_groups, has.total_state_layers, strict=True)
-        ),
-        start=0.0,
-    )
-    dense = prefill_seconds(
-        tokens,
-        chunk,
-        2.0 * has.device_matrix_parameters / load.tp,
-        (pairs + states) / load.tp,
-        has.total_split_bytes / load.tp + has.total_replicated_bytes,
-        load.flop_per_s * rates.compute_ratio,
-        load.flop_per_s * rates.attention_compute_ratio,
-        load.bandwidth_bytes_per_s * rates.bandwidth_ratio,
-        rates.chunk_seconds + rates.layer_seconds * shape.num_layers,
-    )
-    experts = prefill_seconds(
-        tokens,
-        chunk,
-        2.0 * has.device_expert_parameters / ways,
-        0.0,
-        has.total_expert_bytes * touched / ways,
-        load.flop_per_s * rates.expert_compute_ratio,
-        load.flop_per_s * rates.expert_compute_ratio,
-        load.bandwidth_bytes_per_s * rates.expert_bandwidth_ratio,
-        0.0,
-    )
-    host = offloaded_prefill_seconds(
-        tokens,
-        chunk,
-        has.host_dense_bytes + has.host_expert_bytes * touched,
-        2.0 * (has.host_matrix_parameters + has.host_expert_parameters),
-        load.pcie_bytes_per_s * rates.pcie_ratio * rates.copies_host_weights,
-        load.host_cores * rates.host_flop_per_s_per_core,
-        load.host_bandwidth_bytes_per_s * rates.host_bandwidth_ratio,
-    )
-    num_chunks = round_up(tokens / chunk, 1)
-    share = (num_chunks + load.pp - 1) / (num_chunks * load.pp) if rates.is_pipelined else 1.0
+        attention = attention + num_layers * tokens * mean * group.flop_per_pair
+    for group, num_layers in zip(shape.state_groups, has.total_state_layers, strict=True):
+        attention = attention + num_layers * tokens * group.flop_per_token
+    host_bytes = has.host_dense_bytes + has.host_expert_bytes * touched
     hidden = chunk * shape.hidden_size * load.compute_bytes_per_element
-    return (dense + experts) * share + host + num_chunks * _communication_seconds(load, hidden)
+    dense_bytes = has.total_split_bytes / load.tp + has.total_replicated_bytes
+    return PrefillWork(
+        dense_bytes_seconds=num_chunks * dense_bytes / bandwidth,
+        dense_flop_seconds=2.0 * tokens * has.device_matrix_parameters / load.tp / rate,
+        expert_bytes_seconds=num_chunks * has.total_expert_bytes * touched / ways / bandwidth,
+        expert_flop_seconds=2.0 * tokens * has.device_expert_parameters / ways / rate,
+        attention_flop_seconds=attention / load.tp / rate,
+        host_bytes_seconds=num_chunks * host_bytes / load.host_bandwidth_bytes_per_s,
+        host_flop=2.0 * tokens * (has.host_matrix_parameters + has.host_expert_parameters) / load.host_cores,
+        copied_seconds=num_chunks * host_bytes / load.pcie_bytes_per_s,
+        communication_seconds=num_chunks * _communication_seconds(load, hidden),
+        num_chunks=num_chunks,
+        num_layers=shape.num_layers,
+        num_stages=load.pp,
+    )
+
+
+def prefill_seconds(work: PrefillWork, rates: ServingRates) -> Seconds:
+    """Time to read one prompt in chunks.
+
+    Parameters
+    ----------
+    work : PrefillWork
+        What it does.
+    rates : ServingRates
+        Achieved fractions and fixed costs.
+
+    Returns
+    -------
+    numeric
+        Time. [s]
+
+    Notes
+    -----
+    Stages work on successive chunks at the same time where the engine does so. Weights on the host are computed there,
+    or copied for each chunk where that is faster.
+
+    References
+    ----------
+    .. [1] R. Pope et al., arXiv:2211.05102; A. Agrawal et al., "Sarathi-Serve", arXiv:2403.02310 (chunks); ggml's
+       scheduler, ggml-org/llama.cpp ggml/src/ggml-cuda/ggml-cuda.cu `offload_op` (copies of host weights).
+    """
+    device = (
+        longer_of(work.dense_flop_seconds / rates.compute_ratio, work.dense_bytes_seconds / rates.bandwidth_ratio)
+        + longer_of(
+            work.expert_flop_seconds / rates.expert_compute_ratio,
+            work.expert_bytes_seconds / rates.expert_bandwidth_ratio,
+        )
+        + work.attention_flop_seconds / rates.attention_compute_ratio
+        + work.num_chunks * (rates.chunk_seconds + rates.layer_seconds * work.num_layers)
+    )
+    share = (work.num_chunks + work.num_stages - 1) / (work.num_chunks * work.num_stages) if rates.is_pipelined else 1.0
+    host = longer_of(
+        work.host_flop / rates.host_flop_per_s_per_core, work.host_bytes_seconds / rates.host_bandwidth_ratio
+    )
+    if rates.copies_host_weights:
+        host = at_most(host, work.copied_seconds / rates.pcie_ratio)
+    return device * share + host + work.communication_seconds
 
 
 def _largest(fits: Callable[[int], bool], guess: int, limit: int) -> int:

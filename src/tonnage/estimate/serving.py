@@ -36,6 +36,8 @@ class CacheGroup:
     flop_per_pair: float  # a query token against a cached one, forward
     latent_flop_per_pair: float  # the same with the projections absorbed, as in decoding
     num_selected_tokens: int | None = None  # a sparse selector reads only so many
+    num_latent_values: int = 0  # elements of the latent that are values
+    num_full_elements: int = 0  # keys and values of all heads, with the latent undone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,7 @@ class StateGroup:
 
     layers: tuple[int, ...]
     num_convolution_elements: int
+    kernel_ratio: float  # the convolution's kernel less one, over the kernel: what an engine that shifts keeps
     num_state_elements: int
     flop_per_token: float
 
@@ -59,6 +62,7 @@ class ServingShape:
     hidden_size: int
     vocab_size: int
     num_heads: int
+    rotary_bytes: float  # table of rotary positions that engines build while they load, 2 bytes an element
     split_bytes: tuple[float, ...]
     replicated_bytes: tuple[float, ...]
     expert_bytes: tuple[float, ...]
@@ -70,6 +74,8 @@ class ServingShape:
     is_tied: bool
     encoder_bytes: float
     other_bytes: float
+    tensor_bytes: tuple[float, ...]  # of the tensors of all layers as engines fuse them, split ones before splitting
+    latent_up_parameters: tuple[float, ...]  # that absorbed latent attention keeps a second time, in 16 bits
     num_experts: int
     top_k: int
     max_expert_size: int
@@ -102,6 +108,7 @@ class Held:
     expert_bytes: Bytes
     embedding_bytes: Bytes
     head_bytes: Bytes
+    latent_up_parameters: Count
     cache_layers: tuple[Count, ...]  # of each cache group
     state_layers: tuple[Count, ...]
     host_bytes: Bytes  # weights of layers and experts left on the host
@@ -142,6 +149,7 @@ class ServingLoad:
     link_bytes_per_s: BytesPerS
     link_latency_seconds: Seconds
     is_unified_memory: bool
+    is_switched: bool = False  # NVLink joins the devices
     tp: Count = 1
     pp: Count = 1
     dp: Count = 1
@@ -158,6 +166,11 @@ class ServingLoad:
     max_batched_tokens: Count = 2048
     utilization_ratio: Ratio = 0.9
     has_flash_attention: bool = True
+    backend: str = ""  # cuda, hip, vulkan, metal, cpu: what a program for several kinds of device runs on
+    latent_cache: str = "latent"  # what MLA keeps: latent, latent_and_values, full
+    num_draft_tokens: Count = 0  # guessed a step by a draft head or model, checked together
+    num_draft_layers: Count = 0  # attention layers that the draft adds to the cache
+    has_draft_head: bool = False  # the checkpoint's own multi-token prediction drafts
     weights_format: str = "bf16"
     cache_format: str = "fp16"
     version: str = ""
@@ -196,6 +209,43 @@ class ServingMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeWork:
+    """What one decode step does, as seconds at the hardware's full rates, and how many layers it passes."""
+
+    dense_bytes_seconds: Seconds
+    dense_flop_seconds: Seconds
+    expert_bytes_seconds: Seconds
+    expert_flop_seconds: Seconds
+    cache_bytes_seconds: Seconds
+    attention_flop_seconds: Seconds
+    state_bytes_seconds: Seconds
+    host_bytes_seconds: Seconds
+    host_flop: Count  # operations of the host over its cores
+    crossing_seconds: Seconds  # activations between host and device
+    communication_seconds: Seconds
+    num_device_layers: Count
+    num_host_layers: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillWork:
+    """What reading one prompt does, as seconds at the hardware's full rates, and in how many chunks."""
+
+    dense_bytes_seconds: Seconds
+    dense_flop_seconds: Seconds
+    expert_bytes_seconds: Seconds
+    expert_flop_seconds: Seconds
+    attention_flop_seconds: Seconds
+    host_bytes_seconds: Seconds
+    host_flop: Count
+    copied_seconds: Seconds  # host weights copied to the device for each chunk
+    communication_seconds: Seconds
+    num_chunks: Count
+    num_layers: Count
+    num_stages: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServingRates:
     """Achieved fractions and fixed costs of an engine on a kind of device; from its data file."""
 
@@ -210,6 +260,7 @@ class ServingRates:
     chunk_seconds: Seconds  # fixed cost of a chunk of a prefill
     host_bandwidth_ratio: Ratio
     host_flop_per_s_per_core: FlopPerS
+    host_layer_seconds: Seconds
     pcie_ratio: Ratio
     copies_host_weights: bool  # for a prefill, over PCIe, where that is faster
     is_pipelined: bool  # stages work at the same time on parts of the batch

@@ -121,15 +121,15 @@ def weights_per_device(load: ServingLoad, held: Held) -> Bytes:
     return shared / load.tp + held.replicated_bytes + held.expert_bytes / expert_ways + rest
 
 
-def cache_elements_per_token(group: CacheGroup, tp: Count) -> Count:
+def cache_elements_per_token(load: ServingLoad, group: CacheGroup) -> Count:
     """Elements that one layer of a group keeps a token on one device; a latent cache is whole on every device.
 
     Parameters
     ----------
+    load : ServingLoad
+        Its tensor-parallel ways (with more ways than heads, heads are repeated) and its kind of latent cache.
     group : CacheGroup
         The layers' common shape.
-    tp : numeric
-        Tensor-parallel ways; with more ways than heads, heads are repeated. [1]
 
     Returns
     -------
@@ -138,30 +138,30 @@ def cache_elements_per_token(group: CacheGroup, tp: Count) -> Count:
 
     Notes
     -----
-    Derived from the head counts.
+    Derived from the head counts. A latent cache may be kept with a transposed copy of its values, or be undone into
+    the keys and values of all heads, as engines without absorbed attention do.
     """
-    if group.is_latent:
-        return group.num_elements_per_head + group.num_index_elements
-    return -(-group.num_kv_heads // tp) * group.num_elements_per_head
+    if not group.is_latent:
+        return -(-group.num_kv_heads // load.tp) * group.num_elements_per_head
+    if load.latent_cache == "full":
+        return group.num_full_elements / load.tp
+    extra = group.num_latent_values if load.latent_cache == "latent_and_values" else 0
+    return group.num_elements_per_head + group.num_index_elements + extra
 
 
-def cache_bytes_of_group(
-    group: CacheGroup, num_layers: Count, num_tokens: Count, tp: Count, bytes_per_element: Bytes
-) -> Bytes:
+def cache_bytes_of_group(load: ServingLoad, group: CacheGroup, num_layers: Count, num_tokens: Count) -> Bytes:
     """Cache of a number of tokens in some layers of a group, on one device.
 
     Parameters
     ----------
+    load : ServingLoad
+        Its parallelism and cache format.
     group : CacheGroup
         The layers' common shape.
     num_layers : numeric
         Layers of the group on the device. [1]
     num_tokens : numeric
         Tokens kept. [1]
-    tp : numeric
-        Tensor-parallel ways. [1]
-    bytes_per_element : numeric
-        Size of an element. [B]
 
     Returns
     -------
@@ -172,7 +172,7 @@ def cache_bytes_of_group(
     -----
     Derived.
     """
-    return num_layers * num_tokens * cache_elements_per_token(group, tp) * bytes_per_element
+    return num_layers * num_tokens * cache_elements_per_token(load, group) * load.cache_bytes_per_element
 
 
 def state_bytes_per_sequence(

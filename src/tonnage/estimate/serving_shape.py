@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Final
 
 import numpy as np
@@ -26,7 +26,7 @@ from tonnage.model.types import (
 )
 from tonnage.units import Count
 
-__all__ = ["held", "serving_shape"]
+__all__ = ["held", "resized", "serving_shape"]
 
 # Matrices that every tensor-parallel rank keeps whole: the router, the down-projections of latent attention and the
 # selector (vllm/model_executor/models/deepseek_v2.py, ReplicatedLinear).
@@ -63,6 +63,7 @@ def _shape(model: Model, weights_format: str) -> ServingShape:
     head = component_bytes.pop("lm_head", 0.0)
     encoder = component_bytes.pop("vision_audio", 0.0)
     parts = {layer: _layer_parts(matrices[layer], layer, scale, norms) for layer in matrices}
+    fused = {layer: _fused_bytes(matrices[layer], scale) for layer in matrices}
     rows = [parts[layer] for layer in model.layers]
     moes = [part for layer, _ in model.groups() for part in layer.feed_forwards if isinstance(part, Moe)]
     mlps = [part for layer, _ in model.groups() for part in layer.feed_forwards if isinstance(part, Mlp)]
@@ -73,6 +74,9 @@ def _shape(model: Model, weights_format: str) -> ServingShape:
         hidden_size=model.hidden_size,
         vocab_size=model.vocab_size,
         num_heads=max((mixer.num_heads for mixer in attentions), default=1),
+        rotary_bytes=_rotary_bytes(model),
+        tensor_bytes=tuple(t for layer in model.layers for t in fused[layer]),
+        latent_up_parameters=tuple(_latent_up_parameters(layer) for layer in model.layers),
         split_bytes=tuple(row[0] for row in rows),
         replicated_bytes=tuple(row[1] for row in rows),
         expert_bytes=tuple(row[2] for row in rows),
@@ -94,6 +98,26 @@ def _shape(model: Model, weights_format: str) -> ServingShape:
     )
 
 
+def resized(shape: ServingShape, num_bytes: float) -> ServingShape:
+    """Scale every weight so that all together take what the file takes: a file's own size wins over a recipe's."""
+    key = "resized", num_bytes
+    if key not in shape.cache:
+        ratio = num_bytes / shape.weights_bytes
+        shape.cache[key] = replace(
+            shape,
+            split_bytes=tuple(ratio * b for b in shape.split_bytes),
+            replicated_bytes=tuple(ratio * b for b in shape.replicated_bytes),
+            expert_bytes=tuple(ratio * b for b in shape.expert_bytes),
+            embedding_bytes=ratio * shape.embedding_bytes,
+            head_bytes=ratio * shape.head_bytes,
+            other_bytes=ratio * shape.other_bytes,
+            encoder_bytes=ratio * shape.encoder_bytes,
+            bytes_per_parameter=ratio * shape.bytes_per_parameter,
+            cache={},
+        )
+    return shape.cache[key]
+
+
 def _layer_parts(
     matrices: tuple[Matrix, ...], layer: Layer, scale: dict[str, float], norms: float
 ) -> tuple[float, float, float, float, float]:
@@ -112,6 +136,44 @@ def _layer_parts(
             split += num_bytes
             active += matrix.num_parameters
     return split, replicated, experts, active, expert_active
+
+
+# Matrices that engines load into one tensor (vllm/model_executor/layers/linear.py, QKVParallelLinear,
+# MergedColumnParallelLinear; fused_moe w13).
+_FUSED: Final = {"q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "gate_proj": "gate_up", "up_proj": "gate_up"}
+
+
+def _fused_bytes(matrices: tuple[Matrix, ...], scale: dict[str, float]) -> tuple[float, ...]:
+    """Return the bytes of a layer's tensors that tensor parallelism divides, fused as engines fuse them."""
+    found: dict[tuple[str, str], float] = {}
+    for matrix in matrices:
+        if matrix.component != ROUTER and matrix.name not in _REPLICATED:
+            last = matrix.name.rpartition(".")[2]
+            key = matrix.component, _FUSED.get(last, last)
+            found[key] = found.get(key, 0.0) + matrix.num_parameters * scale[matrix.component]
+    return tuple(found.values())
+
+
+def _rotary_bytes(model: Model) -> float:
+    """Return the table of sines and cosines, one a position: of the heads' rotary width, 2 bytes an element."""
+    widths = [
+        mixer.head_dim if isinstance(mixer, Attention) else mixer.qk_rope_head_dim
+        for layer, _ in model.groups()
+        for mixer in layer.mixers
+        if isinstance(mixer, Attention | LatentAttention)
+    ]
+    return 2.0 * (model.max_position_tokens or 0) * max(widths, default=0)
+
+
+def _latent_up_parameters(layer: Layer) -> float:
+    """Return the weights that undo the latent, which engines with absorbed attention keep a second time."""
+    return float(
+        sum(
+            mixer.kv_lora_rank * mixer.num_heads * (mixer.qk_nope_head_dim + mixer.v_head_dim)
+            for mixer in layer.mixers
+            if isinstance(mixer, LatentAttention)
+        )
+    )
 
 
 def _cache_groups(model: Model) -> tuple[CacheGroup, ...]:
@@ -153,6 +215,8 @@ def _latent_group(mixer: LatentAttention, layers: tuple[int, ...]) -> CacheGroup
         flop_per_pair=2.0 * mixer.num_heads * head,
         latent_flop_per_pair=2.0 * mixer.num_heads * (2 * mixer.kv_lora_rank + mixer.qk_rope_head_dim),
         num_selected_tokens=mixer.indexer.top_k if mixer.indexer else None,
+        num_latent_values=mixer.kv_lora_rank,
+        num_full_elements=mixer.num_heads * head,
     )
 
 
@@ -169,11 +233,17 @@ def _state_groups(model: Model) -> tuple[StateGroup, ...]:
             StateGroup(
                 layers=tuple(layers),
                 num_convolution_elements=convolution,
+                kernel_ratio=_kernel_ratio(mixer),
                 num_state_elements=state,
                 flop_per_token=6.0 * state,  # decay, rank-one update, read-out: three multiply-adds an element
             )
         )
     return tuple(groups)
+
+
+def _kernel_ratio(mixer: Mixer) -> float:
+    kernel = getattr(mixer, "conv_kernel", 0)
+    return (kernel - 1) / kernel if kernel else 0.0
 
 
 def _state_elements(mixer: Mixer) -> tuple[int, int]:
@@ -283,6 +353,7 @@ def _held_anew(shape: ServingShape, pp: int, num_cpu_layers: int, num_cpu_expert
         expert_bytes=sum(shape.expert_bytes[i] for i in expert_run),
         embedding_bytes=embedding,
         head_bytes=shape.head_bytes if is_last else 0.0,
+        latent_up_parameters=sum(shape.latent_up_parameters[i] for i in run),
         cache_layers=tuple(count(group.layers, run) for group in shape.cache_groups),
         state_layers=tuple(count(group.layers, run) for group in shape.state_groups),
         host_bytes=host_dense + host_experts,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tonnage.engines.facts import constants_of
 from tonnage.engines.llama_cpp.accounting import Accounting
 
-ACCOUNTING = Accounting("ik_llama.cpp", "ik_llama_cpp")
+ACCOUNTING = Accounting("ik_llama.cpp", constants_of("ik_llama_cpp"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tonnage.engines.facts import constants_of
 from tonnage.engines.sglang.accounting import Accounting
 
-ACCOUNTING = Accounting("ktransformers", "ktransformers")
+ACCOUNTING = Accounting("ktransformers", constants_of("ktransformers"))

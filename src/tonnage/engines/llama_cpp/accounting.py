@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tonnage.engines.facts import constant, rates_of
+from tonnage.engines.facts import Constants, constants_of, rates_of
 from tonnage.estimate.serving import CacheGroup, Held, ServingLoad, ServingMemory, ServingPool, ServingRates
 from tonnage.estimate.serving_memory import (
     at_least,
@@ -28,9 +28,9 @@ _HERE = "tonnage.engines.llama_cpp.accounting"
 class Accounting:
     """llama.cpp's rules; `engine` names the data file, as ik_llama.cpp and Ollama stand on them."""
 
-    def __init__(self, name: str, engine: str) -> None:
+    def __init__(self, name: str, constants: Constants) -> None:
         self.name = name
-        self.engine = engine
+        self.constants = constants
 
     def with_defaults(self, load: ServingLoad, settings: EngineSettings) -> ServingLoad:
         """Fill in what the launch line will carry: slots, and the micro-batch that passes the model at once."""
@@ -38,7 +38,7 @@ class Accounting:
             load,
             max_num_seqs=settings.max_num_seqs or load.concurrency,
             max_batched_tokens=settings.max_batched_tokens
-            or int(constant(self.engine, "max_batched_tokens", load.version)),
+            or int(self.constants.value("max_batched_tokens", load.version)),
             utilization_ratio=1.0,
         )
 
@@ -54,13 +54,16 @@ class Accounting:
         weights = (has.split_bytes + has.expert_bytes + has.head_bytes) / load.tp + has.replicated_bytes + rest
         cache = self.cache_bytes(load, has.cache_layers)
         state = load.max_num_seqs * state_bytes_per_sequence(load, has.state_layers, 4.0, 4.0)
-        compute = self.compute_buffer_bytes(load, has)
+        compute = self.compute_buffer_bytes(load, has) + self.pool_bytes(load)
+        mapped = (load.is_unified_memory and load.backend == "vulkan") * shape.embedding_bytes
         host_cache = self.cache_bytes(load, has.host_cache_layers)
         host_state = load.max_num_seqs * state_bytes_per_sequence(load, has.host_state_layers, 4.0, 4.0)
         hidden = load.max_batched_tokens * shape.hidden_size * 4.0
         return ServingMemory(
             pools=(
-                ServingPool(name="weights", bytes=weights, formula=f"{_HERE}.Accounting.memory", relative_error=0.01),
+                ServingPool(
+                    name="weights", bytes=weights + mapped, formula=f"{_HERE}.Accounting.memory", relative_error=0.01
+                ),
                 ServingPool(name="kv_cache", bytes=cache, formula=f"{_HERE}.Accounting.cache_bytes"),
                 ServingPool(
                     name="state", bytes=state, formula="tonnage.estimate.serving_memory.state_bytes_per_sequence"
@@ -73,7 +76,7 @@ class Accounting:
                 ),
                 ServingPool(
                     name="context",
-                    bytes=constant(self.engine, "context_bytes", load.version, device=load.vendor),
+                    bytes=self.constants.value("context_bytes", load.version, backend=load.backend),
                     formula=f"{_HERE}.Accounting.memory",
                     relative_error=0.4,
                 ),
@@ -98,16 +101,14 @@ class Accounting:
             ),
             capacity_bytes=load.free_bytes,
             cache_tokens=load.context_tokens * load.max_num_seqs,
-            relative_error=constant(self.engine, "memory_relative_error", load.version),
+            relative_error=self.constants.value("memory_relative_error", load.version),
         )
 
     def cache_bytes(self, load: ServingLoad, layers: tuple[Count, ...]) -> Bytes:
         """Cache of all slots in some layers of each group."""
         total: Bytes = 0.0
         for group, num_layers in zip(load.shape.cache_groups, layers, strict=True):
-            total = total + cache_bytes_of_group(
-                group, num_layers, self.num_cells(load, group), load.tp, load.cache_bytes_per_element
-            )
+            total = total + cache_bytes_of_group(load, group, num_layers, self.num_cells(load, group))
         return total
 
     def num_cells(self, load: ServingLoad, group: CacheGroup) -> Count:
@@ -119,17 +120,30 @@ class Accounting:
         return at_most(cells, round_up(window, CELL_PADDING))
 
     def compute_buffer_bytes(self, load: ServingLoad, has: Held) -> Bytes:
-        """Scratch of the largest graph: logits of a micro-batch on the last device, and the widest layer."""
-        shape, tokens = load.shape, load.max_batched_tokens
-        logits = 4.0 * tokens * shape.vocab_size * (has.head_bytes > 0)
+        """Return the scratch of the largest graph: the logits of a micro-batch, or one layer with its scores.
+
+        Reserved for whole micro-batches, or the context where that is shorter (src/llama-context.cpp,
+        `graph_reserve`). Kernels that multiply in 16 bits on HIP keep one matrix unpacked beside.
+        """
+        shape, heads = load.shape, load.shape.num_heads
+        tokens = at_most(load.max_batched_tokens, load.context_tokens * load.max_num_seqs)
         width = at_least(shape.max_intermediate_size, shape.max_expert_size * shape.top_k)
-        layer = 4.0 * tokens * (4 * shape.hidden_size + 2 * width)
-        scores = 0.0 if load.has_flash_attention else 4.0 * tokens * load.context_tokens * shape.num_heads
-        return at_least(logits + 4.0 * tokens * shape.hidden_size, layer + scores)
+        logits = 4.0 * tokens * (shape.vocab_size + shape.hidden_size) * (has.head_bytes > 0)
+        scores = 0.0 if load.has_flash_attention else 4.0 * tokens * load.context_tokens * load.max_num_seqs * heads
+        layer = 4.0 * tokens * (2 * shape.hidden_size + width) + scores
+        return at_least(logits, layer)
+
+    def pool_bytes(self, load: ServingLoad) -> Bytes:
+        """Return the kernels' own scratch: a matrix unpacked to 16 bits where a prompt is multiplied so."""
+        shape = load.shape
+        width = at_least(shape.max_intermediate_size, shape.max_expert_size)
+        is_unpacked = (load.backend == "hip") * (load.max_batched_tokens > 1) * (load.input_tokens > 1)
+        matrix = 2.0 * shape.hidden_size * width + 6.0 * load.max_batched_tokens * (width + shape.hidden_size)
+        return is_unpacked * matrix
 
     def rates(self, load: ServingLoad) -> ServingRates:
         """Return achieved fractions."""
-        return rates_of(self.engine, load)
+        return rates_of(self.constants, load)
 
 
-ACCOUNTING = Accounting("llama.cpp", "llama_cpp")
+ACCOUNTING = Accounting("llama.cpp", constants_of("llama_cpp"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tonnage.engines.facts import constant, rates_of
+from tonnage.engines.facts import Constants, constants_of, rates_of
 from tonnage.estimate.serving import ServingLoad, ServingMemory, ServingPool, ServingRates
 from tonnage.estimate.serving_memory import (
     at_least,
@@ -28,9 +28,9 @@ _HERE = "tonnage.engines.sglang.accounting"
 class Accounting:
     """SGLang's rules; `engine` names the data file, as KTransformers stands on them."""
 
-    def __init__(self, name: str, engine: str) -> None:
+    def __init__(self, name: str, constants: Constants) -> None:
         self.name = name
-        self.engine = engine
+        self.constants = constants
 
     def with_defaults(self, load: ServingLoad, settings: EngineSettings) -> ServingLoad:
         """Fill in what the launch line will carry; the static fraction leaves room for activations and graphs."""
@@ -38,7 +38,7 @@ class Accounting:
             load,
             max_num_seqs=settings.max_num_seqs or at_least(load.concurrency, 16),
             max_batched_tokens=settings.max_batched_tokens
-            or int(constant(self.engine, "max_batched_tokens", load.version)),
+            or int(self.constants.value("max_batched_tokens", load.version)),
         )
         rest = self.activation_bytes(filled) + self.graph_bytes(filled)
         ratio = math.floor(1000 * max(0.05, 1 - rest / load.free_bytes)) / 1000
@@ -50,7 +50,7 @@ class Accounting:
 
     def activation_bytes(self, load: ServingLoad) -> Bytes:
         """Return the peak of one step of a chunked prefill, with its logits."""
-        per_hidden = constant(self.engine, "activation_bytes_per_hidden", load.version)
+        per_hidden = self.constants.value("activation_bytes_per_hidden", load.version)
         return (
             per_hidden * load.max_batched_tokens * load.shape.hidden_size
             + 4.0 * load.max_num_seqs * load.shape.vocab_size
@@ -58,15 +58,15 @@ class Accounting:
 
     def graph_bytes(self, load: ServingLoad) -> Bytes:
         """Return the captured decode graphs, by the largest captured batch."""
-        return constant(self.engine, "graph_bytes", load.version) + load.max_num_seqs * constant(
-            self.engine, "graph_bytes_per_seq", load.version
+        return self.constants.value("graph_bytes", load.version) + load.max_num_seqs * self.constants.value(
+            "graph_bytes_per_seq", load.version
         )
 
     def memory(self, load: ServingLoad) -> ServingMemory:
         """Return the pools of the fullest device and of the host, and the cache that SGLang would set aside."""
         has = held(load.shape, load.pp, load.num_cpu_layers, load.num_cpu_expert_layers)
         weights = weights_per_device(load, has)
-        context = constant(self.engine, "context_bytes", load.version)
+        context = self.constants.value("context_bytes", load.version)
         per_request = self.cache_bytes_per_request(load, load.context_tokens)
         needed = load.concurrency * per_request
         activations, graphs = self.activation_bytes(load), self.graph_bytes(load)
@@ -103,7 +103,7 @@ class Accounting:
             allocated_bytes=at_least(usable * load.utilization_ratio, weights) + context + activations + graphs,
             cache_bytes=pool,
             cache_tokens=pool / at_least(per_request, 1.0) * load.context_tokens,
-            relative_error=constant(self.engine, "memory_relative_error", load.version),
+            relative_error=self.constants.value("memory_relative_error", load.version),
         )
 
     def cache_bytes_per_request(self, load: ServingLoad, num_tokens: Count) -> Bytes:
@@ -111,12 +111,12 @@ class Accounting:
         has = held(load.shape, load.pp, load.num_cpu_layers, load.num_cpu_expert_layers)
         total: Bytes = state_bytes_per_sequence(load, has.state_layers, load.compute_bytes_per_element, 4.0)
         for group, num_layers in zip(load.shape.cache_groups, has.cache_layers, strict=True):
-            total = total + cache_bytes_of_group(group, num_layers, num_tokens, load.tp, load.cache_bytes_per_element)
+            total = total + cache_bytes_of_group(load, group, num_layers, num_tokens)
         return total
 
     def rates(self, load: ServingLoad) -> ServingRates:
         """Return achieved fractions."""
-        return rates_of(self.engine, load)
+        return rates_of(self.constants, load)
 
 
-ACCOUNTING = Accounting("sglang", "sglang")
+ACCOUNTING = Accounting("sglang", constants_of("sglang"))

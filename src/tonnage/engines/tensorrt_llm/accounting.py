@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tonnage.engines.facts import constant, rates_of
+from tonnage.engines.facts import Constants, constants_of, rates_of
 from tonnage.estimate.serving import ServingLoad, ServingMemory, ServingPool, ServingRates
 from tonnage.estimate.serving_memory import (
     at_least,
@@ -31,14 +31,17 @@ class Accounting:
 
     name = "tensorrt-llm"
 
+    def __init__(self, constants: Constants) -> None:
+        self.constants = constants
+
     def with_defaults(self, load: ServingLoad, settings: EngineSettings) -> ServingLoad:
         """Fill in what the launch line will carry."""
         return replace(
             load,
             max_num_seqs=settings.max_num_seqs or at_least(load.concurrency, 16),
             max_batched_tokens=settings.max_batched_tokens
-            or int(constant("tensorrt_llm", "max_batched_tokens", load.version)),
-            utilization_ratio=settings.utilization_ratio or constant("tensorrt_llm", "utilization_ratio", load.version),
+            or int(self.constants.value("max_batched_tokens", load.version)),
+            utilization_ratio=settings.utilization_ratio or self.constants.value("utilization_ratio", load.version),
         )
 
     def with_concurrency(self, load: ServingLoad, concurrency: Count) -> ServingLoad:
@@ -50,13 +53,13 @@ class Accounting:
         has = held(load.shape, load.pp, load.num_cpu_layers, load.num_cpu_expert_layers)
         weights = weights_per_device(load, has)
         activations = (
-            constant("tensorrt_llm", "activation_bytes_per_hidden", load.version)
+            self.constants.value("activation_bytes_per_hidden", load.version)
             * load.max_batched_tokens
             * load.shape.hidden_size
             + 4.0 * load.max_num_seqs * load.shape.vocab_size
         )
-        context = constant("tensorrt_llm", "context_bytes", load.version) + (load.tp > 1) * constant(
-            "tensorrt_llm", "communication_bytes", load.version
+        context = self.constants.value("context_bytes", load.version) + (load.tp > 1) * self.constants.value(
+            "communication_bytes", load.version
         )
         left = at_least(load.free_bytes - weights - activations - context, 0.0)
         per_request = self.cache_bytes_per_request(load, load.context_tokens)
@@ -83,7 +86,7 @@ class Accounting:
             allocated_bytes=weights + activations + context + pool,
             cache_bytes=pool,
             cache_tokens=pool / at_least(per_request, 1.0) * load.context_tokens,
-            relative_error=constant("tensorrt_llm", "memory_relative_error", load.version),
+            relative_error=self.constants.value("memory_relative_error", load.version),
         )
 
     def cache_bytes_per_request(self, load: ServingLoad, num_tokens: Count) -> Bytes:
@@ -92,14 +95,12 @@ class Accounting:
         total: Bytes = state_bytes_per_sequence(load, has.state_layers, load.compute_bytes_per_element, 4.0)
         for group, num_layers in zip(load.shape.cache_groups, has.cache_layers, strict=True):
             kept = num_tokens if group.window_tokens is None else at_most(num_tokens, group.window_tokens)
-            total = total + cache_bytes_of_group(
-                group, num_layers, round_up(kept, BLOCK_TOKENS), load.tp, load.cache_bytes_per_element
-            )
+            total = total + cache_bytes_of_group(load, group, num_layers, round_up(kept, BLOCK_TOKENS))
         return total
 
     def rates(self, load: ServingLoad) -> ServingRates:
         """Return achieved fractions."""
-        return rates_of("tensorrt_llm", load)
+        return rates_of(self.constants, load)
 
 
-ACCOUNTING = Accounting()
+ACCOUNTING = Accounting(constants_of("tensorrt_llm"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tonnage.engines.facts import constant, rates_of
+from tonnage.engines.facts import Constants, constants_of, rates_of
 from tonnage.estimate.serving import ServingLoad, ServingMemory, ServingPool, ServingRates
 from tonnage.estimate.serving_memory import at_most, cache_bytes_of_group, state_bytes_per_sequence, weights_per_device
 from tonnage.estimate.serving_shape import held
@@ -18,6 +18,9 @@ class Accounting:
     """The rules of `generate`."""
 
     name = "transformers"
+
+    def __init__(self, constants: Constants) -> None:
+        self.constants = constants
 
     def with_defaults(self, load: ServingLoad, settings: EngineSettings) -> ServingLoad:
         """Take the batch as it is: there is no scheduler, and a prompt passes in one piece."""
@@ -36,10 +39,10 @@ class Accounting:
         """Return the pools of the fullest device."""
         has = held(load.shape, load.pp, load.num_cpu_layers, load.num_cpu_expert_layers)
         weights = weights_per_device(load, has)
-        per_hidden = constant("transformers", "activation_bytes_per_hidden")
+        per_hidden = self.constants.value("activation_bytes_per_hidden")
         prompt = load.concurrency * load.max_batched_tokens
         activations = per_hidden * prompt * load.shape.hidden_size + 4.0 * load.concurrency * load.shape.vocab_size
-        context = constant("transformers", "context_bytes")
+        context = self.constants.value("context_bytes")
         return ServingMemory(
             pools=(
                 ServingPool(
@@ -65,7 +68,7 @@ class Accounting:
                 ),
             ),
             capacity_bytes=load.free_bytes,
-            relative_error=constant("transformers", "memory_relative_error"),
+            relative_error=self.constants.value("memory_relative_error"),
         )
 
     def cache_bytes_per_request(self, load: ServingLoad, num_tokens: Count) -> Bytes:
@@ -74,12 +77,12 @@ class Accounting:
         total: Bytes = state_bytes_per_sequence(load, has.state_layers, load.compute_bytes_per_element, 4.0)
         for group, num_layers in zip(load.shape.cache_groups, has.cache_layers, strict=True):
             kept = num_tokens if group.window_tokens is None else at_most(num_tokens, group.window_tokens - 1)
-            total = total + cache_bytes_of_group(group, num_layers, kept, load.tp, load.cache_bytes_per_element)
+            total = total + cache_bytes_of_group(load, group, num_layers, kept)
         return total
 
     def rates(self, load: ServingLoad) -> ServingRates:
         """Return achieved fractions."""
-        return rates_of("transformers", load)
+        return rates_of(self.constants, load)
 
 
-ACCOUNTING = Accounting()
+ACCOUNTING = Accounting(constants_of("transformers"))

@@ -1,0 +1,280 @@
+"""Rows of inference measurements as candidates, and what is predicted of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from tonnage.calibrate.row_fields import (
+    cache_formats,
+    device_of_row,
+    engine_of_row,
+    host_of_row,
+    layout_of_row,
+    number,
+    weights_format,
+)
+from tonnage.calibrate.row_models import model_of_row
+from tonnage.engines.vllm.accounting import default_limits
+from tonnage.estimate.compose_serving import serving_load
+from tonnage.estimate.serving import ServingLoad
+from tonnage.estimate.serving_memory import at_least
+from tonnage.estimate.types import Candidate, EngineAccounting, EngineSettings, Offload
+from tonnage.estimate.weights import weights_bytes
+from tonnage.hardware.types import Cluster, Device, Host, Link, Node
+from tonnage.model.types import Model, Moe
+from tonnage.units import GIB
+from tonnage.workload.precision import Precision
+from tonnage.workload.types import Serving
+
+__all__ = ["Case", "case_of_row", "load_of_case"]
+
+Row = Mapping[str, Any]
+_ASSUMED_HOST: Final = Host(
+    memory_bytes=1 << 50,
+    bandwidth_bytes_per_s=80e9,
+    num_cores=16,
+    pcie=Link(name="pcie", kind="pcie", bytes_per_s=31.5e9),
+    is_assumed=True,
+)
+_GGUF: Final = frozenset({"llama.cpp", "ik_llama.cpp", "ollama"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A row as a candidate, with how its speeds were taken."""
+
+    row: Row
+    candidate: Candidate
+    decode_depth_tokens: float
+    prefill_tokens: int
+    is_context_known: bool
+    is_model_known: bool
+    is_host_known: bool
+    num_drafted: float  # tokens drafted a step; 0 without drafting
+
+
+def case_of_row(row: Row) -> Case:
+    """Turn a row into a candidate.
+
+    Raises
+    ------
+    RequestError
+        The row says too little: no known device, engine or model shape.
+    """
+    engine = engine_of_row(row)
+    named = model_of_row(row)
+    host = host_of_row(row)
+    devices = device_of_row(row)
+    is_host_known = host is not None
+    host = host or _ASSUMED_HOST
+    if devices is None:
+        devices = (_processor(host),)
+    layout = layout_of_row(row, engine, len(devices))
+    keys, values = cache_formats(row)
+    weights = weights_format(row, engine) or _format_that_fits(named.model, devices)
+    input_tokens, output_tokens = _lengths(row)
+    stated_context = number(row.get("ctx")) or _noted_context(row)
+    context = int(stated_context or input_tokens + output_tokens)
+    concurrency = int(number(row.get("concurrency")) or 1)
+    extra = {"version": _version(row)}
+    if (file_amount := number(row.get("file_size_gib"))) and engine in _GGUF:
+        extra["file_bytes"] = str(round(file_amount * GIB))
+    if values != keys:
+        extra["value_cache"] = values
+    extra["latent_cache"] = _latent_cache(row, engine)
+    extra |= _draft(row)
+    if backend := re.search(r"vulkan|hip|rocwmma|metal", f"{row.get('engine')} {row.get('engine_version')}".lower()):
+        extra["backend"] = {"rocwmma": "hip"}.get(backend[0], backend[0])
+    candidate = Candidate(
+        model=named.model,
+        workload=Serving(
+            context_tokens=max(context, 1),
+            concurrency=concurrency,
+            input_tokens=max(input_tokens, 1),
+            output_tokens=max(output_tokens, 1),
+        ),
+        cluster=Cluster(node=Node(devices=devices, host=host, intra_link=_link(row, devices))),
+        engine=engine,
+        layout=layout,
+        precision=Precision(weights=weights, kv=keys, compute=_compute(weights, devices[0])),
+        offload=_offload(
+            row, named.model.num_layers, any(_is_moe(named.model.layers[i]) for i in range(named.model.num_layers))
+        ),
+        settings=EngineSettings(
+            max_num_seqs=int(number(row.get("max_num_seqs")) or 0) or None,
+            max_batched_tokens=int(number(row.get("max_num_batched_tokens")) or 0) or None,
+            utilization_ratio=number(row.get("gpu_memory_utilization")) or _noted_utilization(row),
+            has_flash_attention=bool(row.get("flash_attn", True)),
+            extra={key: value for key, value in extra.items() if value},
+        ),
+    )
+    return Case(
+        row=row,
+        candidate=candidate,
+        decode_depth_tokens=_decode_depth(row, engine, input_tokens, output_tokens),
+        prefill_tokens=_prefill_tokens(row, engine, input_tokens),
+        is_context_known=stated_context is not None,
+        is_model_known=named.is_known,
+        is_host_known=is_host_known,
+        num_drafted=float(extra.get("draft_tokens", 0)),
+    )
+
+
+def _format_that_fits(model: Model, devices: tuple[Device, ...]) -> str:
+    """Return 16 bits where a row says nothing and the weights fit so, else the widest format that fits."""
+    room = 0.9 * sum(device.memory_bytes for device in devices)
+    for name in ("bf16", "fp8"):
+        if sum(weights_bytes(model, name).values()) < room:
+            return name
+    return "int4"
+
+
+def _is_moe(layer: Any) -> bool:
+    return any(isinstance(part, Moe) for part in layer.feed_forwards)
+
+
+def _processor(host: Host) -> Device:
+    """Return the host itself as a device: its memory, its bandwidth, its cores' rate."""
+    return Device(
+        slug="host", name="host", vendor="cpu", architecture="cpu", form_factor="host", memory_bytes=host.memory_bytes,
+        memory_type="DDR", bandwidth_bytes_per_s=host.bandwidth_bytes_per_s,
+        flop_per_s={"fp16": 1e11 * host.num_cores, "bf16": 1e11 * host.num_cores, "int8": 2e11 * host.num_cores},
+        is_unified_memory=True,
+    )  # fmt: skip
+
+
+def _version(row: Row) -> str:
+    """Return a version number when the row has one; dates, builds and prose are none."""
+    text = str(row.get("engine_version") or "")
+    text = re.sub(r"^(0\.\d)x", r"\g<1>0", text)
+    match = re.search(r"<=\s*(\d+\.\d+)", text) or re.match(r"v?(\d+\.\d+[\w.]*)", text)
+    return match[1].rstrip(".x") if match and not match[1].startswith("0.1.dev") else ""
+
+
+def _lengths(row: Row) -> tuple[int, int]:
+    prompt, generated = number(row.get("isl")), number(row.get("osl"))
+    if prompt is None and generated is None:
+        return 512, 128
+    return int(prompt or 0), int(generated or 0)
+
+
+def _is_bench(row: Row) -> bool:
+    """Whether prompt and generation were timed apart, each from an empty cache, as llama-bench does."""
+    text = f"{row.get('notes') or ''} {row.get('engine_version') or ''}"
+    return bool(re.search(r"llama-bench|\b(pp|tg)\d+|sweep", text))
+
+
+def _decode_depth(row: Row, engine: str, input_tokens: int, output_tokens: int) -> float:
+    if engine in _GGUF and _is_bench(row):
+        return output_tokens / 2
+    return input_tokens + output_tokens / 2
+
+
+def _prefill_tokens(row: Row, engine: str, input_tokens: int) -> int:
+    stated = number(row.get("prefill_isl"))
+    if stated:
+        return int(stated)
+    if engine in _GGUF and row.get("isl") is None:
+        return int(number(row.get("max_num_batched_tokens")) or 512)
+    return max(input_tokens, 1)
+
+
+def _latent_cache(row: Row, engine: str) -> str:
+    """Return what a latent cache keeps: the log names one type for the latent alone, two where values are kept too."""
+    if engine not in _GGUF:
+        return ""
+    arch = row.get("arch") or {}
+    has_pair = "/" in str(row.get("kv_dtype") or "")
+    if not has_pair:
+        return "latent"
+    mode = re.search(r"mla_attn=(\d)", str(row.get("notes") or ""))
+    if arch.get("head_dim_k") == 576 or (mode and mode[1] == "1") or arch.get("mla_kv_lora_plus_rope"):
+        return "latent_and_values"
+    return "full"
+
+
+def _link(row: Row, devices: tuple[Device, ...]) -> Link | None:
+    if len(devices) < 2:
+        return None
+    first = devices[0]
+    says_bridge = re.search(r"nvlink", f"{row.get('gpu')} {row.get('notes')}".lower()) is not None
+    denied = re.search(r"no nvlink|nvlink[^.;]{0,40}(disable|pcie)|without nvlink", str(row.get("notes") or "").lower())
+    is_server = first.form_factor.lower().startswith(("sxm", "superchip", "module", "oam"))
+    if first.nvlink_bytes_per_s and (is_server or (says_bridge and not denied)):
+        return Link(
+            name="nvlink", kind="nvlink", bytes_per_s=first.nvlink_bytes_per_s, achieved_ratio=0.8, latency_seconds=1e-5
+        )
+    rate = {3: 15.75e9, 4: 31.5e9, 5: 63e9}.get(first.pcie_generation or 4, 31.5e9)
+    return Link(name="pcie", kind="pcie", bytes_per_s=rate, achieved_ratio=0.4, latency_seconds=2.5e-5)
+
+
+def _compute(weights: str, device: Device) -> str:
+    """Return the type in which matrices are multiplied: the weights' own where the device has it."""
+    for word, kind in (("nvfp4", "fp4"), ("mxfp4", "fp8"), ("fp8", "fp8")):
+        if word in weights and device.flop_per_s.get(kind):
+            return kind
+    return "fp16" if device.flop_per_s.get("fp16") else "bf16"
+
+
+def _offload(row: Row, num_layers: int, is_moe: bool) -> Offload:
+    """Return what stays on the host, as flags or the placement say."""
+    text = str(row.get("offload") or "")
+    placement = row.get("placement")
+    if match := re.search(r"--n-cpu-moe (\d+)", text):
+        return Offload(num_cpu_expert_layers=int(match[1]))
+    if match := re.search(r"experts of (\d+) of \d+ layers to CPU", text):
+        return Offload(num_cpu_expert_layers=int(match[1]))
+    if placement == "experts_cpu" and is_moe:
+        kept = _layers_named(text)
+        return Offload(num_cpu_expert_layers=num_layers - min(len(kept), num_layers))
+    if placement == "layers_cpu" and (match := re.search(r"layers (\d+)/(\d+)", text)):
+        return Offload(num_cpu_layers=max(0, num_layers - int(match[1])))
+    return Offload()
+
+
+def _layers_named(text: str) -> set[int]:
+    """Return the layers whose experts `-ot` puts on a device: `blk\\.(3|4)\\.ffn_.*=CUDA0`."""
+    found: set[int] = set()
+    for pattern in re.findall(r"blk\\?\\?\.?\(?\[?([0-9|\-\[\]()]+)[^=,]*=CUDA", text):
+        for part in re.split(r"[|()]", pattern):
+            if match := re.fullmatch(r"\[?(\d+)-(\d+)\]?", part):
+                found |= set(range(int(match[1]), int(match[2]) + 1))
+            elif part.strip("[]").isdigit():
+                found.add(int(part.strip("[]")))
+    return found
+
+
+def _noted_utilization(row: Row) -> float | None:
+    match = re.search(r"mem-util (0\.\d+)", str(row.get("notes") or ""))
+    return float(match[1]) if match else None
+
+
+def _noted_context(row: Row) -> float | None:
+    match = re.search(r"(?:^|\s)(?:-c|--ctx-size) (\d{3,7})\b", str(row.get("notes") or ""))
+    return float(match[1]) if match else None
+
+
+def _draft(row: Row) -> dict[str, str]:
+    """Return what drafting adds: tokens guessed a step, and attention layers of the draft."""
+    text = str(row.get("spec_decode") or "").lower()
+    if not text:
+        return {}
+    stated = re.search(r"n=(\d+)", text)
+    if "dflash" in text:
+        return {"draft_tokens": stated[1] if stated else "5", "draft_layers": "5"}
+    tokens = stated[1] if stated else "3"
+    if "mtp" in text:
+        return {"draft_tokens": tokens, "draft_layers": "1", "draft": "mtp"}
+    return {"draft_tokens": tokens, "draft_layers": "0"}
+
+
+def load_of_case(case: Case, accounting: EngineAccounting) -> ServingLoad:
+    """Return a case as numbers, with the engine's own limits where the row states none."""
+    load = serving_load(case.candidate, accounting)
+    settings = case.candidate.settings
+    if case.candidate.engine == "vllm" and settings.max_num_seqs is None:
+        load = replace(load, max_num_seqs=at_least(default_limits(load)[0], load.concurrency))
+    return load
