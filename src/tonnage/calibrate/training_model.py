@@ -122,7 +122,7 @@ def _uniform(row: Row, hidden: int, *, is_gated: bool, head_dim: int | None) -> 
         experts = Moe(
             num_experts=int(row["experts"]),
             top_k=int(row.get("active_experts") or 2),
-            expert_size=int(row.get("moe_ffn") or row["ffn"]),
+            expert_size=_expert_width(row, hidden, num_layers),
             is_gated=gated,
             shared=shared,
         )
@@ -132,15 +132,31 @@ def _uniform(row: Row, hidden: int, *, is_gated: bool, head_dim: int | None) -> 
     return _named(row, hidden, layers)
 
 
+def _expert_width(row: Row, hidden: int, num_layers: int) -> int:
+    """Return the width of one expert: as told, or what the difference of total and active parameters leaves for it."""
+    if row.get("moe_ffn"):
+        return int(row["moe_ffn"])
+    total, active = row.get("params_total_b"), row.get("params_active_b")
+    num_idle = int(row["experts"]) - int(row.get("active_experts") or 2)
+    if total and active and num_idle > 0:
+        width = (total - active) * 1e9 / (num_idle * 3 * hidden * num_layers)
+        if abs(width / row["ffn"] - 1) > 0.1:
+            return max(64, round(width / 64) * 64)
+    return int(row["ffn"])
+
+
 def _named(row: Row, hidden: int, layers: tuple[Layer, ...]) -> Model:
+    vocab = int(row.get("vocab") or 50257)
+    is_tied = bool(row.get("tied_embeddings"))
+    other = {"embedding": vocab * hidden, "norm": hidden} | ({} if is_tied else {"lm_head": vocab * hidden})
     return Model(
         name=str(row.get("model") or row["id"]),
         family="",
         hidden_size=hidden,
-        vocab_size=int(row.get("vocab") or 50257),
+        vocab_size=vocab,
         layers=layers,
-        other_parameters={"norm": hidden},
-        is_tied=bool(row.get("tied_embeddings")),
+        other_parameters=other,
+        is_tied=is_tied,
         source=str(row.get("source") or ""),
         status="row",
     )

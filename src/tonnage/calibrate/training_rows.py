@@ -10,6 +10,8 @@ from typing import Any, Final
 from tonnage.calibrate.devices import cluster_of, device_of, is_above_capacity
 from tonnage.calibrate.training_model import model_of
 from tonnage.calibrate.types import Row, Scored
+from tonnage.estimate import parameters
+from tonnage.estimate.compose_training import software
 from tonnage.estimate.types import Candidate, EngineSettings, Layout, Offload, Recompute
 from tonnage.workload.precision import Precision
 from tonnage.workload.types import Training, TrainingKind
@@ -106,7 +108,11 @@ def _precision(row: Row, kind: TrainingKind, engine: str) -> tuple[Precision, se
     if kind in (TrainingKind.LORA, TrainingKind.QLORA):
         return _adapter_precision(text, quant, kind, half, engine), unknown
     if engine in ("megatron", "colossalai"):
-        return Precision(weights=half, compute=compute, gradients="fp32", has_fp32_master=True), unknown
+        # Megatron-Bridge reduces gradients in 16 bit (grad_reduce_in_fp32 = False in its recipes), others in fp32.
+        is_bridge = "bridge" in str(row.get("framework") or "").lower()
+        return Precision(
+            weights=half, compute=compute, gradients=half if is_bridge else "fp32", has_fp32_master=True
+        ), unknown
     if engine in ("megatron-deepspeed", "deepspeed"):
         is_fp32 = "fp32 grad" in str(row.get("optimizer") or "").lower()
         gradients = "fp32" if is_fp32 else half
@@ -129,11 +135,13 @@ def _adapter_precision(text: str, quant: str, kind: TrainingKind, half: str, eng
     elif "fp32 weights" in text or text.startswith("fp32") or "no mixed" in text:
         weights = "fp32"
     is_true = any(word in text for word in ("bf16-true", "pure bf16"))
+    # peft's prepare_model_for_kbit_training holds everything that bitsandbytes does not quantise in fp32.
+    is_prepared = engine == "transformers" and weights in ("nf4", "nf4_dq", "int8") and not is_true
     return Precision(
         weights=weights,
         compute=half,
         gradients=half if is_true else "fp32",
-        unquantized="fp32" if "kept fp32" in text else None,
+        unquantized="fp32" if ("kept fp32" in text and weights not in ("fp16", "bf16")) or is_prepared else None,
     )
 
 
@@ -151,7 +159,7 @@ def _optimizer(row: Row, precision: Precision) -> tuple[str, set[str]]:
     return ("adamw_bf16" if pure else "adamw"), unknown
 
 
-def _recompute(row: Row) -> tuple[Recompute, tuple[str, ...], bool, set[str]]:
+def _recompute(row: Row, engine: str) -> tuple[Recompute, tuple[str, ...], bool, set[str]]:
     text = str(row.get("activation_checkpointing") or "").lower()
     offloads = "offload of checkpoints" in text
     if text.startswith("full"):
@@ -160,7 +168,9 @@ def _recompute(row: Row) -> tuple[Recompute, tuple[str, ...], bool, set[str]]:
         names = text.partition(":")[2]
         modules = tuple(name.strip() for name in names.split(",") if name.strip())
         return Recompute.SELECTIVE, modules, offloads, set()
-    return Recompute.NONE, (), offloads, set() if text else {"recompute"}
+    if text:
+        return Recompute.NONE, (), offloads, set()
+    return Recompute(software(engine).recompute), (), offloads, {"recompute"}
 
 
 def _offload(row: Row, num_layers: int, *, activations: bool) -> Offload:
@@ -189,23 +199,60 @@ def _whole(row: Row, name: str, otherwise: int) -> int:
     return int(value) if isinstance(value, (int, float)) and value > 0 else otherwise
 
 
+def pipeline_chunks(text: str) -> list[str]:
+    """Return the model chunks of a Megatron pipeline layout, in order.
+
+    >>> pipeline_chunks("Et*2|(tt|)*2t|tmL")
+    ['Ett', 'tt', 'tt', 't', 'tmL']
+    """
+    spread = re.sub(r"\(([^()]*)\)\*(\d+)", lambda m: m[1] * int(m[2]), text[:200])
+    spread = re.sub(r"([A-Za-z])\*(\d+)", lambda m: m[1] * min(int(m[2]), 1000), spread)
+    return [chunk for chunk in spread.split("|") if chunk]
+
+
+def _stage_layers(row: Row, pp: int) -> tuple[int | None, int | None]:
+    """Return the layers of the first and the last rank, where the row tells."""
+    if row.get("pp_layout") and pp > 1:
+        chunks = [chunk.count("t") for chunk in pipeline_chunks(str(row["pp_layout"]))]
+        return sum(chunks[::pp]), sum(chunks[pp - 1 :: pp])
+    return row.get("first_stage_layers"), row.get("last_stage_layers")
+
+
 def _virtual_stages(row: Row, num_layers: int, pp: int) -> int:
     value = row.get("vpp")
+    if row.get("pp_layout"):
+        return max(1, len(pipeline_chunks(str(row["pp_layout"]))) // pp)
     if isinstance(value, str) and (match := re.search(r"layers/virtual stage (\d+)", value)):
         return max(1, num_layers // pp // int(match[1]))
     return _whole(row, "vpp", 1)
 
 
-def _layout(row: Row, engine: str, num_layers: int) -> tuple[Layout, set[str]]:
+def _assumed_devices(row: Row, num_parameters: float, of_one_replica: int) -> int:
+    """Return how many devices a job of unknown size has: one node, or one for each 0.25 B parameters if that is more.
+
+    Experts need as many ranks as they are spread over, with each pipeline stage having its own.
+    """
+    num_nodes = _whole(row, "n_nodes", 0)
+    usual = 8 * num_nodes if num_nodes else max(8, 8 * round(num_parameters / 2e9))
+    spread = _whole(row, "ep", 1) * _whole(row, "etp", 1) * _whole(row, "pp", 1)
+    least = max(usual, spread)
+    return of_one_replica * max(1, -(-least // of_one_replica))
+
+
+def _layout(row: Row, engine: str, num_layers: int, num_parameters: float) -> tuple[Layout, set[str]]:
     zero, unknown = _zero_stage(row, engine)
     tp, pp, cp = (_whole(row, name, 1) for name in ("tp", "pp", "cp"))
     num_devices = _whole(row, "n_gpus", 0)
+    if not num_devices and row.get("dp") is None:
+        num_devices = _assumed_devices(row, num_parameters, tp * pp * cp)
+        unknown.add("n_gpus")
     dp = _whole(row, "dp", max(1, num_devices // (tp * pp * cp)) if num_devices else 8)
-    if row.get("dp") is None and not num_devices:
+    if row.get("dp") is None and not row.get("n_gpus"):
         unknown.add("dp")
     # A job on several cards without any parallelism that splits work puts whole layers on each card in turn.
     if num_devices > dp * tp * pp * cp and dp * tp * pp * cp == 1:
         pp = num_devices
+    first, last = _stage_layers(row, pp)
     return Layout(
         dp=dp,
         tp=tp,
@@ -216,8 +263,8 @@ def _layout(row: Row, engine: str, num_layers: int) -> tuple[Layout, set[str]]:
         zero_stage=zero,
         num_virtual_stages=_virtual_stages(row, num_layers, pp),
         has_sequence_parallel=bool(row.get("sp")),
-        first_stage_layers=row.get("first_stage_layers"),
-        last_stage_layers=row.get("last_stage_layers"),
+        first_stage_layers=first,
+        last_stage_layers=last,
     ), unknown
 
 
@@ -239,6 +286,10 @@ def _batch(row: Row, layout: Layout, engine: str) -> tuple[int, int, set[str]]:
 
 
 def _targets(row: Row) -> tuple[tuple[str, ...], set[str]]:
+    if row.get("kind") == "adapter":  # a prefix in attention: no matrix carries anything
+        return ("prefix",), set()
+    if row.get("kind") == "adapter_v2":  # scale and bias on every matrix
+        return ("all-linear",), set()
     text = str(row.get("lora_targets") or "").lower()
     if not text:
         return ("q", "v"), {"lora_targets"}
@@ -269,8 +320,8 @@ def to_candidate(row: Row) -> TrainingRow | str:
     device, device_unknown = device_of(row)
     precision, precision_unknown = _precision(row, kind, engine)
     optimizer, optimizer_unknown = _optimizer(row, precision)
-    recompute, modules, offloads, recompute_unknown = _recompute(row)
-    layout, layout_unknown = _layout(row, engine, model.num_layers)
+    recompute, modules, offloads, recompute_unknown = _recompute(row, engine)
+    layout, layout_unknown = _layout(row, engine, model.num_layers, parameters.count(model).total)
     micro, total, batch_unknown = _batch(row, layout, engine)
     targets, target_unknown = _targets(row)
     unknown |= device_unknown | precision_unknown | optimizer_unknown | recompute_unknown | layout_unknown
@@ -295,8 +346,9 @@ def to_candidate(row: Row) -> TrainingRow | str:
             kind=kind,
             seq_len=_whole(row, "seq_len", 512 if "lengths" in unknown else 2048),
             global_batch_size=total,
-            lora_rank=_whole(row, "lora_rank", 8),
+            lora_rank=_whole(row, "lora_rank", 1 if "adapter" in str(row["kind"]) else 8),
             lora_targets=targets,
+            num_mtp_layers=_whole(row, "mtp_layers", 0),
         ),
         cluster=cluster_of(row, device),
         engine=engine,
@@ -312,7 +364,9 @@ def to_candidate(row: Row) -> TrainingRow | str:
             has_compile=bool(row.get("compile")),
             has_dropout=engine in ("megatron", "megatron-deepspeed") and year is not None and year < 2023,
             recompute_modules=modules,
-            version=str(year) if year else None,
+            steps_in_backward="in_bwd" in str(row.get("optimizer") or "").lower(),
+            version=version or None,
+            release_year=year,
         ),
     )
     return TrainingRow(

@@ -67,7 +67,8 @@ class Kept:
     """A tensor that forward keeps for backward, in elements per token.
 
     `is_weight_input`: kept only when the weights it meets are trained (or carry an adapter).
-    `by`: kept by every implementation ("all"), only by fused kernels ("fused") or only by unfused code ("eager").
+    `by`: kept by every implementation ("all"), only by fused kernels ("fused"), only by unfused code ("eager"), only by
+    attention that makes its scores ("scores"), or where one product makes queries, keys and values ("fused_qkv").
     """
 
     elements: float
@@ -125,12 +126,18 @@ def _linear(
     *,
     bias: int = 0,
     keeps_input: bool = True,
+    copies_input: bool = False,
     is_row_parallel: bool = False,
 ) -> Operation:
-    """Return a dense projection: matrices that share one input, which backward needs for their gradients."""
+    """Return a dense projection: matrices that share one input, which backward needs for their gradients.
+
+    An input that the operation before has kept is copied by unfused code alone, when heads are put side by side.
+    """
     width = matrices[0].num_inputs
     kept_split = Split.SEQUENCE if split is Split.TENSOR and not is_row_parallel else split
-    kept = (Kept(elements=width, split=kept_split, is_weight_input=True),) if keeps_input else ()
+    by = "all" if keeps_input else "eager"
+    is_kept = keeps_input or copies_input
+    kept = (Kept(elements=width, split=kept_split, is_weight_input=True, by=by),) if is_kept else ()
     return Operation(
         name=name,
         kind=Kind.MATMUL,
@@ -203,7 +210,7 @@ def _softmax_attention(mixer: Attention, hidden: int) -> tuple[Operation, ...]:
             split=Split.TENSOR,
             num_other_parameters=norms + mixer.extra_parameters,
             moved_elements=2.0 * rotated,
-            kept=kept_norm,
+            kept=(*kept_norm, Kept(elements=rotated, split=Split.TENSOR, by="fused_qkv")),
             num_kernels=10 + (12 if norms else 0),
         ),
         _attention_core(n, d, dv, (n * d, k * d, k * dv), window, n - k, mixer.num_sinks),
@@ -213,6 +220,7 @@ def _softmax_attention(mixer: Attention, hidden: int) -> tuple[Operation, ...]:
             (Matrix(name="o", num_inputs=n * dv, num_outputs=hidden),),
             bias=hidden if mixer.has_output_bias else 0,
             keeps_input=mixer.has_output_gate,
+            copies_input=not mixer.has_output_gate,
             is_row_parallel=True,
         ),
     )
@@ -239,7 +247,7 @@ def _attention_core(
         kept=(
             Kept(elements=sum(kept_widths) + heads * value_width, split=Split.TENSOR),
             Kept(elements=heads, split=Split.TENSOR, width=Width.FP32),
-            Kept(elements=repeated * (key_width + value_width), split=Split.TENSOR, by="eager"),
+            Kept(elements=repeated * (key_width + value_width), split=Split.TENSOR, by="scores"),
         ),
         score_elements_per_pair=float(heads),
         num_kernels=4,
@@ -298,6 +306,7 @@ def _latent_attention(mixer: LatentAttention, hidden: int) -> tuple[Operation, .
             Split.TENSOR,
             (Matrix(name="o", num_inputs=n * dv, num_outputs=hidden),),
             keeps_input=False,
+            copies_input=True,
             is_row_parallel=True,
         ),
     )

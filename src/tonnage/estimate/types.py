@@ -76,8 +76,12 @@ class EngineSettings:
     has_fused_loss: bool = False
     has_compile: bool = False
     has_dropout: bool = False
+    steps_in_backward: bool = (
+        False  # the optimizer steps each layer inside backward, so gradients never lie side by side
+    )
     recompute_modules: tuple[str, ...] = ()  # what selective recomputation covers, as Megatron names it
-    version: str | None = None  # release of the software, by which its constants are chosen
+    version: str | None = None
+    release_year: float | None = None  # of training software, 2024.5 = mid 2024; what it keeps changed with time
     extra: Mapping[str, str] = field(default_factory=dict[str, str])
 
 

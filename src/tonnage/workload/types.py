@@ -25,6 +25,7 @@ class Training:
     num_tokens: int | None = None
     lora_rank: int = 16
     lora_targets: tuple[str, ...] = ("all-linear",)
+    num_mtp_layers: int = 0  # layers trained to predict further tokens, each with a loss of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,6 +72,9 @@ class TrainingCase:
     has_dropout: bool = False
     recompute_modules: tuple[str, ...] = ()
     num_image_tokens: int = 0
+    num_mtp_layers: int = 0  # layers that predict further tokens, each with a loss of its own
+    steps_in_backward: bool = False  # the optimizer steps a layer as soon as its gradient is there
+    release_year: float | None = None  # of the software; None: as new as its traits
     devices_per_node: int = 8
     intra_bytes_per_s: float = 32e9
     intra_kind: str = "pcie"
@@ -93,6 +96,16 @@ class TrainingCase:
     def element_bytes(self) -> float:
         """Bytes of one element of the residual stream."""
         return 4.0 if self.compute in ("fp32", "tf32") else 2.0
+
+    @property
+    def residual_bytes(self) -> float:
+        """Bytes of one element between layers: fp32 where embedding or norms are held and run in fp32."""
+        return 4.0 if self.precision.unquantized == "fp32" or self.is_autocast else self.element_bytes
+
+    @property
+    def is_autocast(self) -> bool:
+        """Whether fp32 weights are cast operator by operator, each cast living until backward has used it."""
+        return self.precision.weights == "fp32" and self.software.autocast and self.element_bytes == 2.0
 
     @property
     def trained_bytes(self) -> float:

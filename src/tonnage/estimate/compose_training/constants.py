@@ -43,14 +43,19 @@ class Software:
     """Traits of training software, see data/engines/training.toml."""
 
     name: str
+    recompute: str
     kernels: str
+    norm: str
+    qkv: str
     loss: str
     gradients: str
+    partition: str
     step: str
     selective: str
     adapter_copy: float
     autocast: bool
     gathered_pp: bool
+    frozen_gather: str
     source: str
 
 

@@ -20,6 +20,7 @@ FORMULAS: Final = {
     "gradients": "optimizer.sharded_bytes",
     "master_weights": "optimizer.sharded_bytes",
     "optimizer_states": "optimizer.sharded_bytes",
+    "gradient_partition": "optimizer.sharded_bytes",
     "cast_weights": "compose_training.memory",
     "activations": "activations.kept_layer_bytes",
     "attention_scores": "activations.attention_score_bytes",
@@ -32,7 +33,8 @@ FORMULAS: Final = {
     "context": "workspace.usable_bytes",
     "communication_buffers": "workspace.collective_buffer_bytes",
 }
-HOST_POOLS: Final = ("host_weights", "host_optimizer", "host_activations", "host_experts")
+_STAGES: Final = ("first", "middle", "last")
+_SHIFT_COPY_UNTIL: Final = 2024.8  # transformers 4.46 makes no shifted fp32 copy of the logits any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +47,29 @@ class Memory:
     host_total: Any
 
 
-def split_parameters(sums: Split4, x: dict[str, Any], etp: Any) -> tuple[Any, Any]:
-    """Return a layer's parameters on one device before data-parallel sharding: dense and expert."""
-    return sums[0] / x["tp"] + sums[1], sums[2] / (x["ep"] * etp)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layers:
+    """Sums over the layers of one rank, and the largest of one layer."""
+
+    dense: Any  # parameters
+    expert: Any
+    dense_bytes: Any  # as stored
+    expert_bytes: Any
+    matrices: Any  # parameters that are cast or quantised
+    adapters_dense: Any
+    adapters_expert: Any
+    kept: Any  # mean bytes of a layer that stay until backward
+    scores: Any
+    work: Any  # bytes of one layer while it is recomputed
+    work_scores: Any
+    last: Any  # bytes of the last layer that runs backward, alone then
+    last_scores: Any
+    transient: Any
+    unit: Any  # parameters of the largest layer
+    largest_matrix: Any
+
+
+_LARGEST: Final = ("work", "work_scores", "last", "last_scores", "transient", "unit", "largest_matrix")
 
 
 def expert_tensor_ranks(x: dict[str, Any]) -> Any:
@@ -55,28 +77,15 @@ def expert_tensor_ranks(x: dict[str, Any]) -> Any:
     return where(x["etp"] > 0, x["etp"], where(x["ep"] > 1, 1, x["tp"]))
 
 
+def split_parameters(sums: Split4, x: dict[str, Any], etp: Any) -> tuple[Any, Any]:
+    """Return a layer's parameters on one device before data-parallel sharding: dense and expert."""
+    return sums[0] / x["tp"] + sums[1], sums[2] / (x["ep"] * etp)
+
+
 def shards(x: dict[str, Any], etp: Any) -> tuple[Any, Any]:
     """Return over how many ranks ZeRO divides dense and expert parameters."""
     dense = x["dp"] * x["cp"]
     return dense, np.maximum(dense * x["tp"] / (x["ep"] * etp), 1)
-
-
-def kept_bytes(case: TrainingCase, c: Constants, sums: LayerSums, x: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
-    """Return the bytes a token leaves behind in one layer, by how a layout divides them."""
-    eager = eager_ratio(case, c)
-    frozen = c["quantized_input_ratio"] if case.precision.weights not in BYTES_PER_ELEMENT else 0.0
-    copies = case.software.adapter_copy if case.precision.gradients == "fp32" or case.software.adapter_copy < 4 else 0.0
-    ranks = sums.adapter_ranks * x["lora_rank"] * case.element_bytes
-    tensor, sequence, expert, routed = (
-        sums.kept[i]
-        + sums.kept_fused[i] * (1 - eager)
-        + sums.kept_eager[i] * eager
-        + sums.kept_frozen[i] * frozen
-        + sums.kept_adapter[i] * copies
-        for i in range(4)
-    )
-    imbalance = c["expert_imbalance_ratio"]
-    return tensor, sequence + ranks, expert * imbalance, routed * imbalance
 
 
 def eager_ratio(case: TrainingCase, c: Constants) -> Any:
@@ -91,201 +100,126 @@ def loss_name(case: TrainingCase) -> str:
     return "fused" if case.has_fused_loss else case.software.loss
 
 
-def _states(case: TrainingCase, x: dict[str, Any], dense: Any, expert: Any, trained: tuple[Any, Any]) -> dict[str, Any]:
-    """Bytes of weights, gradients, masters and states of one rank."""
-    etp = expert_tensor_ranks(x)
-    over_dense, over_expert = shards(x, etp)
-    zero = x["zero_stage"]
-    spec = OPTIMIZERS[case.optimizer]
-
-    def shared(pair: tuple[Any, Any], each: Any, stage: int) -> Any:
-        return optimizer.sharded_bytes(pair[0], each, zero, stage, over_dense) + optimizer.sharded_bytes(
-            pair[1], each, zero, stage, over_expert
-        )
-
-    gradient = BYTES_PER_ELEMENT[case.precision.gradients]
-    on_device = 1 - x["offload_optimizer"]
-    state = shared(trained, spec.state_bytes_per_parameter, 1)
-    if spec.is_factored:
-        state = optimizer.adafactor_state_bytes(trained[0] + trained[1], 8 * case.model.num_layers / x["pp"])
-    if spec.is_paged:
-        state = state * 0.0
-    master = shared(trained, 4.0 if case.precision.has_fp32_master else 0.0, 1)
-    weights = shared((dense, expert), 1.0, 3)
-    adapters = 0.0 if case.trains_all else shared(trained, case.trained_bytes, 3)
-    return {
-        "weights": weights * (1 - x["offload_parameters"]) + adapters,
-        "gradients": shared(trained, gradient, 2) * (1 - np.maximum(x["offload_optimizer"], x["offload_parameters"])),
-        "master_weights": master * on_device,
-        "optimizer_states": state * on_device,
-        "host_weights": weights * x["offload_parameters"],
-        "host_optimizer": (state + master + shared(trained, gradient, 2)) * x["offload_optimizer"],
-    }
+def logit_bytes(case: TrainingCase, c: Constants) -> Any:
+    """Return the bytes of one logit in all its copies at the peak."""
+    name = loss_name(case)
+    if name != "upcast":
+        return c[f"logit_bytes.{name}"]
+    shifted = case.release_year is not None and case.release_year < _SHIFT_COPY_UNTIL
+    return case.residual_bytes + c["logit_bytes.upcast"] + (c["logit_bytes.shifted"] if shifted else 0.0)
 
 
-def rank_memory(case: TrainingCase, c: Constants, x: dict[str, Any], stage: str, quantity: str = "driver") -> Memory:
-    """Compose one pipeline rank's memory: stage "first", "middle" or "last"; quantity allocated, reserved or driver."""
+def is_quantized(case: TrainingCase) -> bool:
+    """Whether the frozen weights are held in a quantised format."""
+    return case.precision.weights not in BYTES_PER_ELEMENT
+
+
+def kept_bytes(case: TrainingCase, c: Constants, sums: LayerSums, x: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
+    """Return the bytes a token leaves behind in one layer, by how a layout divides them."""
+    eager = eager_ratio(case, c)
+    frozen = c["quantized_input_ratio"] if is_quantized(case) else 0.0
+    has_scores = 0.0 if case.has_flash_attention else 1.0
+    fused_qkv = eager if case.software.qkv == "fused" else 0.0
+    copies = case.software.adapter_copy
+    if copies == 4.0 and case.precision.gradients != "fp32":
+        copies = 0.0
+    ranks = sums.adapter_ranks * x["lora_rank"] * case.element_bytes
+    tensor, sequence, expert, routed = (
+        sums.kept[i]
+        + sums.kept_fused[i] * (1 - eager)
+        + sums.kept_eager[i] * eager
+        + sums.kept_scores[i] * has_scores * eager
+        + sums.kept_fused_qkv[i] * fused_qkv
+        + sums.kept_frozen[i] * frozen
+        + sums.kept_adapter[i] * copies
+        for i in range(4)
+    )
+    imbalance = c["expert_imbalance_ratio"]
+    return tensor, sequence + ranks, expert * imbalance, routed * imbalance
+
+
+def _score_bytes(case: TrainingCase, each: Any, sums: LayerSums, x: dict[str, Any]) -> Any:
+    if case.has_flash_attention or not sums.scores:
+        return 0.0
+    queries = x["seq_len"] / x["cp"]
+    return activations.attention_score_bytes(x["micro_batch_size"], queries, x["seq_len"], sums.scores, each, x["tp"])
+
+
+def _layer_kept(case: TrainingCase, c: Constants, sums: LayerSums, x: dict[str, Any], tokens: Any, etp: Any) -> Any:
+    kept = kept_bytes(case, c, sums, x)
+    return activations.kept_layer_bytes(tokens, *kept, x["tp"], x["has_sequence_parallel"], etp)
+
+
+def _layers(case: TrainingCase, c: Constants, x: dict[str, Any], layers_here: Any, tokens: Any, etp: Any) -> _Layers:
+    """Sum the layers of one rank; kinds of layers are spread evenly over ranks."""
     model = case.model
-    etp = expert_tensor_ranks(x)
-    num_layers = model.num_layers
-    counts = pipeline.stage_layers(num_layers, x["pp"], x["first_stage_layers"], x["last_stage_layers"])
-    layers_here = counts[("first", "middle", "last").index(stage)]
-    stage_index = {"first": 0 * x["pp"], "middle": x["pp"] // 2, "last": x["pp"] - 1}[stage]
-    in_flight = activations.layers_in_flight(
-        layers_here, x["pp"], x["num_virtual_stages"], stage_index, x["num_micro_batches"]
+    cut = where(x["has_sequence_parallel"] > 0, x["tp"], 1)
+    is_full, is_selective = x["recompute"] == 2, x["recompute"] == 1
+    every = x["recompute_every"]
+    stored = stored_bytes(case)
+    kept_score = c["score_bytes.fused"] if case.software.kernels == "fused" else c["score_bytes.unfused"]
+    checkpoint = (
+        activations.checkpointed_layer_bytes(tokens, model.hidden_size, case.residual_bytes, cut)
+        / every
+        * (1 - x["offload_activations"])
     )
-    tokens = x["micro_batch_size"] * (x["seq_len"] + case.num_image_tokens) / x["cp"]
-    cut = where(x["has_sequence_parallel"], x["tp"], 1)
-
-    dense: Any = 0.0
-    expert: Any = 0.0
-    dense_bytes: Any = 0.0
-    expert_bytes: Any = 0.0
-    adapters_dense: Any = 0.0
-    adapters_expert: Any = 0.0
-    kept_all: Any = 0.0
-    scores_all: Any = 0.0
-    one_layer: Any = 0.0
-    one_scores: Any = 0.0
-    transient: Any = 0.0
-    unit: Any = 0.0
-    largest: float = 0.0
-    cast: Any = 0.0
     modules = case.recompute_modules or ("core_attn",)
-    is_full = x["recompute"] == 2
-    is_selective = x["recompute"] == 1
-    stored = _stored_bytes(case)
+    total: dict[str, Any] = dict.fromkeys(_Layers.__slots__, 0.0)
     for layer, count in model.groups():
-        share = layers_here * (count / num_layers)
+        part = count / model.num_layers
+        here = layers_here * part
         sums = layer_sums(case, layer)
-        layer_dense, layer_expert = split_parameters(sums.parameters, x, etp)
+        dense, expert = split_parameters(sums.parameters, x, etp)
         matrix_dense, matrix_expert = split_parameters(sums.matrix_parameters, x, etp)
-        dense = dense + layer_dense * share
-        expert = expert + layer_expert * share
-        dense_bytes = dense_bytes + (matrix_dense * stored[0] + (layer_dense - matrix_dense) * stored[1]) * share
-        expert_bytes = expert_bytes + layer_expert * stored[0] * share
-        a_dense, a_expert = split_parameters(sums.adapters, x, etp)
-        adapters_dense = adapters_dense + a_dense * x["lora_rank"] * share
-        adapters_expert = adapters_expert + a_expert * x["lora_rank"] * share
-        cast = cast + (matrix_dense + matrix_expert) * share
-
-        kept = kept_bytes(case, c, sums, x)
-        full_layer = activations.kept_layer_bytes(tokens, *kept, x["tp"], x["has_sequence_parallel"], etp)
-        scores = _scores(case, c, sums, x)
+        adapters = split_parameters(sums.adapters, x, etp)
+        full = _layer_kept(case, c, sums, x, tokens, etp)
         if case.software.selective == "operations":
-            selective_layer = full_layer * c["selective_kept_ratio"]
+            selective = full * c["selective_kept_ratio"]
         else:
-            selective_sums = layer_sums(case, layer, modules)
-            selective_kept = kept_bytes(case, c, selective_sums, x)
-            selective_layer = activations.kept_layer_bytes(
-                tokens, *selective_kept, x["tp"], x["has_sequence_parallel"], etp
-            )
-        checkpoint = (
-            activations.checkpointed_layer_bytes(tokens, model.hidden_size, case.element_bytes, cut)
-            / x["recompute_every"]
-            * (1 - x["offload_activations"])
-        )
-        part = count / num_layers
-        kept_all = kept_all + part * where(is_full, checkpoint, where(is_selective, selective_layer, full_layer))
-        scores_all = scores_all + part * where(x["recompute"] == 0, scores, 0.0)
-        work = where(is_full, full_layer * x["recompute_every"], where(is_selective, full_layer - selective_layer, 0.0))
-        one_layer = np.maximum(one_layer, work)
-        one_scores = np.maximum(
-            one_scores, where(x["recompute"] > 0, scores * where(is_full, x["recompute_every"], 1), scores * 0.5)
-        )
+            selective = _layer_kept(case, c, layer_sums(case, layer, modules), x, tokens, etp)
+        scores = _score_bytes(case, kept_score, sums, x)
+        rerun_scores = where(is_full, scores * every, where(is_selective, scores, 0.0))
+        working_scores = _score_bytes(case, c["score_bytes.working"], sums, x)
         wide = sums.widest
-        transient = np.maximum(
-            transient, tokens * case.element_bytes * (wide[0] / x["tp"] + wide[1] / cut + wide[2] / cut)
-        )
-        unit = np.maximum(unit, layer_dense + layer_expert)
-        largest = max(largest, sums.largest_matrix)
-
-    embedding = model.vocab_size * model.hidden_size / x["tp"]
-    has_embedding = 1.0 if stage == "first" else 0.0
-    has_head = 1.0 if stage == "last" else 0.0
-    if model.is_tied:
-        outer = embedding * where(x["pp"] > 1, np.maximum(has_embedding, has_head), 1.0)
-    else:
-        outer = embedding * where(x["pp"] > 1, has_embedding + has_head, 2.0)
-    outer = outer + sum(model.other_parameters.get(k, 0) for k in ("norm", "other"))
-    if model.encoder:
-        outer = outer + model.encoder.num_parameters * where(x["pp"] > 1, has_embedding, 1.0)
-    dense_all = dense + outer
-    trained = (dense_all, expert) if case.trains_all else (adapters_dense, adapters_expert)
-
-    states = _states(case, x, dense_bytes + outer * stored[2], expert_bytes, trained)
-    on_host = x["num_cpu_expert_layers"] / num_layers * expert_bytes
-    sharded = (x["zero_stage"] >= 3) * (x["dp"] * x["cp"] > 1)
-    gathered = workspace.gathered_units_bytes(
-        unit, outer, case.element_bytes if case.trains_all else stored[0], c["gathered_units"], sharded
-    )
-    unreduced = unit * BYTES_PER_ELEMENT[case.precision.gradients] * c["gradient_units"] * sharded * case.trains_all
-    casts = cast * 2.0 if case.software.autocast and case.precision.weights == "fp32" and case.trains_all else 0.0
-    dequantized = largest * case.element_bytes if case.precision.weights not in BYTES_PER_ELEMENT else 0.0
-    last_tokens = tokens * where((x["pp"] > 1) & (has_head == 0), 0.0, 1.0)
-    logits = activations.logits_bytes(last_tokens, model.vocab_size, c[f"logit_bytes.{loss_name(case)}"], x["tp"])
-    persistent = case.software.gradients == "persistent"
-    accumulates = 1.0 if persistent else where(x["num_micro_batches"] > 1, 1.0, 0.0)
-    step_size = 4.0 * c["foreach_ratio"] if case.software.step == "foreach" else 0.0
-    over_dense, over_expert = shards(x, etp)
-    stepped = optimizer.sharded_bytes(trained[0], 1.0, x["zero_stage"], 1, over_dense) + optimizer.sharded_bytes(
-        trained[1], 1.0, x["zero_stage"], 1, over_expert
-    )
-    step_space = optimizer.step_workspace_bytes(stepped, step_size, 1.0) * (1 - x["offload_optimizer"])
-
-    activation_total = kept_all * in_flight
-    score_total = scores_all * in_flight
-    working = one_layer + transient * c["backward_transient_ratio"]
-    zero = 0.0 * activation_total
-    # At the end of forward, at the start and the end of backward, and in the optimizer step.
-    phases: dict[str, tuple[Any, Any, Any, Any]] = {
-        "gradients": (
-            states["gradients"] * accumulates,
-            states["gradients"] * accumulates,
-            states["gradients"],
-            states["gradients"],
-        ),
-        "activations": (activation_total, activation_total, kept_all, zero),
-        "attention_scores": (score_total, score_total + one_scores, one_scores, zero),
-        "layer_workspace": (zero, working, working, zero),
-        "logits": (logits, zero, zero, zero),
-        "gathered_weights": (gathered, gathered + unreduced, gathered + unreduced, zero),
-        "optimizer_workspace": (zero, zero, zero, step_space),
-    }
-    sums_by_phase = [sum(values[i] for values in phases.values()) for i in range(4)]
-    best = np.argmax(np.stack(np.broadcast_arrays(*sums_by_phase)), axis=0)
-    pools = {
-        "weights": states["weights"] - on_host,
-        "master_weights": states["master_weights"],
-        "optimizer_states": states["optimizer_states"],
-        "cast_weights": casts + dequantized,
-    }
-    for name, values in phases.items():
-        pools[name] = np.choose(best, np.broadcast_arrays(*values))
-    pools["library_workspace"] = c["library_bytes"]
-    allocated = sum(pools.values())
-    if quantity in ("reserved", "driver"):
-        pools["fragmentation"] = (
-            workspace.reserved_bytes(allocated, c["fragmentation_ratio"], c["reserve_floor_bytes"]) - allocated
-        )
-    if quantity == "driver":
-        groups = sum((x[k] > 1) * 1 for k in ("dp", "tp", "pp", "cp", "ep"))
-        pools["context"] = c["context_bytes"]
-        pools["communication_buffers"] = workspace.collective_buffer_bytes(groups, c["communicator_bytes"])
-    host = {
-        "host_weights": offload.pinned_bytes(states["host_weights"], 1.0) * case.devices_per_node,
-        "host_optimizer": offload.pinned_bytes(states["host_optimizer"], 1.0) * case.devices_per_node,
-        "host_activations": activations.checkpointed_layer_bytes(tokens, model.hidden_size, case.element_bytes, cut)
-        * in_flight
-        * x["offload_activations"]
-        * case.devices_per_node,
-        "host_experts": on_host * case.devices_per_node,
-    }
-    return Memory(pools=pools, host_pools=host, total=sum(pools.values()), host_total=sum(host.values()))
+        one = {
+            "dense": dense * here,
+            "expert": expert * here,
+            "dense_bytes": (matrix_dense * stored[0] + (dense - matrix_dense) * stored[1]) * here,
+            "expert_bytes": expert * stored[0] * here,
+            "matrices": (matrix_dense + matrix_expert) * here,
+            "adapters_dense": adapters[0] * x["lora_rank"] * here,
+            "adapters_expert": adapters[1] * x["lora_rank"] * here,
+            "kept": part * where(is_full, checkpoint, where(is_selective, selective, full)),
+            "scores": part * where(x["recompute"] == 0, scores, 0.0),
+            "work": where(is_full, full * every, where(is_selective, full - selective, 0.0)),
+            "work_scores": rerun_scores + working_scores,
+            "last": full * where(is_full, every, 1),
+            "last_scores": scores * where(is_full, every, 1) + working_scores,
+            "transient": tokens * case.element_bytes * (wide[0] / x["tp"] + wide[1] / cut + wide[2] / cut),
+            "unit": dense + expert,
+            "largest_matrix": sums.largest_matrix,
+        }
+        for name, value in one.items():
+            total[name] = np.maximum(total[name], value) if name in _LARGEST else total[name] + value
+    return _Layers(**total)
 
 
-def _stored_bytes(case: TrainingCase) -> tuple[float, float, float]:
-    """Bytes of one stored weight: of a layer's matrices, of its other weights, of embedding and head."""
+def outer_parameters(case: TrainingCase, x: dict[str, Any], stage: str) -> Any:
+    """Return the parameters of embedding, head, last norm and tower on one device of a pipeline rank."""
+    model = case.model
+    other = model.other_parameters
+    table = float(model.vocab_size * model.hidden_size)
+    embedding = other.get("embedding", table) / x["tp"]
+    head = other.get("lm_head", 0.0 if model.is_tied else table) / x["tp"]
+    rest = float(sum(v for k, v in other.items() if k not in ("embedding", "lm_head")))
+    tower = float(model.encoder.num_parameters) if model.encoder else 0.0
+    has_embedding, has_head = float(stage == "first"), float(stage == "last")
+    piped = embedding * (max(has_embedding, has_head) if model.is_tied else has_embedding) + head * has_head
+    return where(x["pp"] > 1, piped + rest * has_head + tower * has_embedding, embedding + head + rest + tower)
+
+
+def stored_bytes(case: TrainingCase) -> tuple[float, float, float]:
+    """Return the bytes of one stored weight: of a layer's matrices, of its other weights, of embedding and head."""
     weights = case.precision.weights
     matrix = BYTES_PER_ELEMENT.get(weights) or _QUANTIZED_BYTES[weights]
     rest = BYTES_PER_ELEMENT.get(weights) or case.element_bytes
@@ -295,18 +229,154 @@ def _stored_bytes(case: TrainingCase) -> tuple[float, float, float]:
 
 # Bytes of one weight in the formats that adapters are trained on; estimate.weights derives them.
 _QUANTIZED_BYTES: Final = {
-    "nf4": 0.5625,
-    "nf4_dq": 0.5159,
-    "int8": 1.001,
-    "gptq_int4": 0.5195,
-    "gptq_int8": 1.02,
-    "awq": 0.5195,
-}
+    "nf4": 0.5625, "nf4_dq": 0.5159, "int8": 1.001, "gptq_int4": 0.5195, "gptq_int8": 1.02, "awq": 0.5195,
+}  # fmt: skip
 
 
-def _scores(case: TrainingCase, c: Constants, sums: LayerSums, x: dict[str, Any]) -> Any:
-    if case.has_flash_attention or not sums.scores:
-        return 0.0 * x["tp"]
-    kept = 5.0 if case.software.kernels == "fused" else c["score_bytes.unfused"]
-    queries = x["seq_len"] / x["cp"]
-    return activations.attention_score_bytes(x["micro_batch_size"], queries, x["seq_len"], sums.scores, kept, x["tp"])
+def _states(
+    case: TrainingCase, c: Constants, x: dict[str, Any], stored: tuple[Any, Any], trained: tuple[Any, Any]
+) -> dict[str, Any]:
+    """Bytes of weights, gradients, masters and states of one rank."""
+    over_dense, over_expert = shards(x, expert_tensor_ranks(x))
+    zero = x["zero_stage"]
+    spec = OPTIMIZERS[case.optimizer]
+
+    def shared(pair: tuple[Any, Any], each: Any, stage: int) -> Any:
+        dense = optimizer.sharded_bytes(pair[0], each, zero, stage, over_dense)
+        return dense + optimizer.sharded_bytes(pair[1], each, zero, stage, over_expert)
+
+    gradients = shared(trained, BYTES_PER_ELEMENT[case.precision.gradients], 2)
+    if case.software.partition == "copied" and case.precision.gradients == "fp32" and case.trains_all:
+        gradients = gradients + shared(trained, case.element_bytes, 2)
+    state = shared(trained, spec.state_bytes_per_parameter, 1)
+    if spec.is_factored:
+        state = optimizer.adafactor_state_bytes(trained[0] + trained[1], 8 * case.model.num_layers / x["pp"])
+    master = shared(trained, 4.0 if case.precision.has_fp32_master else 0.0, 1)
+    weights = shared(stored, 1.0, 3)
+    adapters = 0.0 if case.trains_all else shared(trained, case.trained_bytes, 3)
+    on_device = 1 - x["offload_optimizer"]
+    copied = c["partition_bytes"] * (case.software.partition == "copied") * (zero >= 1)
+    return {
+        "weights": weights * (1 - x["offload_parameters"]) + adapters,
+        "gradients": gradients * (1 - np.maximum(x["offload_optimizer"], x["offload_parameters"])),
+        "master_weights": master * on_device,
+        "optimizer_states": state * on_device * (0.0 if spec.is_paged else 1.0),
+        "gradient_partition": shared(trained, copied, 1) * on_device,
+        "stepped": shared(trained, 1.0, 1),
+        "host_weights": weights * x["offload_parameters"],
+        "host_optimizer": (state + master + gradients) * x["offload_optimizer"]
+        + (state if spec.is_paged else 0.0) * on_device,
+    }
+
+
+def _gathered(
+    case: TrainingCase, c: Constants, x: dict[str, Any], r: _Layers, outer: Any, stored: Any
+) -> tuple[Any, Any]:
+    """Bytes of gathered weights in forward and in backward, where data parallelism shards them."""
+    sharded = (x["zero_stage"] >= 3) * (x["dp"] * x["cp"] > 1) * 1.0
+    each = case.element_bytes if case.trains_all else stored_bytes(case)[0]
+    forward = workspace.gathered_units_bytes(r.unit, outer, each, c["gathered_units"], sharded)
+    gradient = BYTES_PER_ELEMENT[case.precision.gradients] * c["gradient_units"]
+    backward = forward + r.unit * gradient * sharded * case.trains_all
+    if case.software.frozen_gather == "all" and not case.trains_all:
+        whole = stored * sharded
+        return forward, whole
+    if case.software.gathered_pp:
+        held = (r.dense + r.expert + outer) * (case.element_bytes + BYTES_PER_ELEMENT[case.precision.gradients])
+        forward, backward = where(x["pp"] > 1, held * sharded, forward), where(x["pp"] > 1, held * sharded, backward)
+    return forward, backward
+
+
+def rank_memory(case: TrainingCase, c: Constants, x: dict[str, Any], stage: str, quantity: str = "driver") -> Memory:
+    """Compose one pipeline rank's memory: stage "first", "middle" or "last"; quantity allocated, reserved or driver."""
+    model = case.model
+    etp = expert_tensor_ranks(x)
+    counts = pipeline.stage_layers(model.num_layers, x["pp"], x["first_stage_layers"], x["last_stage_layers"])
+    layers_here = counts[_STAGES.index(stage)]
+    index = {"first": 0 * x["pp"], "middle": x["pp"] // 2, "last": x["pp"] - 1}[stage]
+    if stage == "last" or not np.ndim(x["pp"]):
+        layers_here = layers_here + where(x["pp"] > 1, float(stage == "last"), 1.0) * case.num_mtp_layers
+    in_flight = activations.layers_in_flight(
+        layers_here, x["pp"], x["num_virtual_stages"], index, x["num_micro_batches"]
+    )
+    tokens = x["micro_batch_size"] * (x["seq_len"] + case.num_image_tokens) / x["cp"]
+    r = _layers(case, c, x, layers_here, tokens, etp)
+    outer = outer_parameters(case, x, stage)
+    trained = (r.dense + outer, r.expert) if case.trains_all else (r.adapters_dense, r.adapters_expert)
+    stored = (r.dense_bytes + outer * stored_bytes(case)[2], r.expert_bytes)
+    states = _states(case, c, x, stored, trained)
+    gathered_forward, gathered_backward = _gathered(case, c, x, r, outer, stored[0] + stored[1])
+
+    has_head = where(x["pp"] > 1, float(stage == "last"), 1.0)
+    num_losses = 1 + case.num_mtp_layers
+    logits = activations.logits_bytes(tokens * has_head * num_losses, model.vocab_size, logit_bytes(case, c), x["tp"])
+    kept, scores = r.kept * in_flight, r.scores * in_flight
+    transient = r.transient * c["backward_transient_ratio"]
+    is_first_pass = where(x["num_micro_batches"] > 1, 1.0, 0.0)
+    early = states["gradients"] * (1.0 if case.software.gradients == "persistent" else is_first_pass)
+    late = states["gradients"]
+    if case.steps_in_backward:
+        early, late = 0.0, r.unit / np.maximum(r.dense + r.expert, 1.0) * states["gradients"]
+    step_bytes = 4.0 * c["foreach_ratio"] if case.software.step == "foreach" else 0.0
+    step_space = optimizer.step_workspace_bytes(states["stepped"], step_bytes, 1.0) * (1 - x["offload_optimizer"])
+    # At the end of forward, at the start and the end of backward, and in the optimizer step.
+    phases: dict[str, tuple[Any, Any, Any, Any]] = {
+        "gradients": (early, early, late, late),
+        "activations": (kept, kept, 0.0, 0.0),
+        "attention_scores": (scores, scores + r.work_scores, r.last_scores, 0.0),
+        "layer_workspace": (0.0, r.work + transient, r.last + transient, 0.0),
+        "logits": (logits, 0.0, 0.0, 0.0),
+        "gathered_weights": (gathered_forward, gathered_backward, gathered_backward, 0.0),
+        "optimizer_workspace": (0.0, 0.0, 0.0, step_space),
+    }
+    totals = [sum(values[i] for values in phases.values()) for i in range(4)]
+    best = np.argmax(np.stack(np.broadcast_arrays(*totals)), axis=0)
+    at_peak = {name: np.choose(best, np.broadcast_arrays(*values)) for name, values in phases.items()}
+    casts = r.matrices * case.element_bytes if case.is_autocast else 0.0
+    pools = {
+        "weights": states["weights"] - _on_host(case, x, r.expert_bytes),
+        "master_weights": states["master_weights"],
+        "optimizer_states": states["optimizer_states"],
+        "gradient_partition": states["gradient_partition"],
+        "cast_weights": casts + (r.largest_matrix * case.element_bytes if is_quantized(case) else 0.0),
+        **at_peak,
+        "library_workspace": c["library_bytes"],
+    }
+    _add_allocator(case, c, x, pools, sum(at_peak.values()) - at_peak["gradients"], quantity)
+    host = _host(case, x, states, r, tokens * in_flight)
+    return Memory(pools=pools, host_pools=host, total=sum(pools.values()), host_total=sum(host.values()))
+
+
+def _on_host(case: TrainingCase, x: dict[str, Any], expert_bytes: Any) -> Any:
+    return np.minimum(x["num_cpu_expert_layers"] / case.model.num_layers, 1.0) * expert_bytes
+
+
+def _add_allocator(
+    case: TrainingCase, c: Constants, x: dict[str, Any], pools: dict[str, Any], transient: Any, quantity: str
+) -> None:
+    """Add what lies between tensors and the driver's reading: cached segments, context, communicators."""
+    if quantity == "allocated":
+        return
+    allocated = sum(pools.values())
+    context: Any = c["context_bytes"]
+    groups = sum((x[k] > 1) * 1 for k in ("dp", "tp", "pp", "cp", "ep"))
+    buffers = workspace.collective_buffer_bytes(groups, c["communicator_bytes"])
+    cached = workspace.reserved_bytes(transient, c["fragmentation_ratio"], c["reserve_floor_bytes"]) - transient
+    room = np.maximum(workspace.usable_bytes(case.device.memory_bytes, context + buffers) - allocated, 0.0)
+    pools["fragmentation"] = np.minimum(cached, room)
+    if quantity == "driver":
+        pools["context"] = context
+        pools["communication_buffers"] = buffers
+
+
+def _host(case: TrainingCase, x: dict[str, Any], states: dict[str, Any], r: _Layers, tokens: Any) -> dict[str, Any]:
+    """Bytes of one node's host memory."""
+    cut = where(x["has_sequence_parallel"] > 0, x["tp"], 1)
+    kept = activations.checkpointed_layer_bytes(tokens, case.model.hidden_size, case.residual_bytes, cut)
+    pools = {
+        "host_weights": states["host_weights"],
+        "host_optimizer": states["host_optimizer"],
+        "host_activations": kept * x["offload_activations"],
+        "host_experts": _on_host(case, x, r.expert_bytes),
+    }
+    return {name: offload.pinned_bytes(value, 1.0) * case.devices_per_node for name, value in pools.items()}

@@ -44,6 +44,8 @@ class LayerSums:
     kept: Split4  # bytes a token, by every implementation
     kept_fused: Split4
     kept_eager: Split4
+    kept_scores: Split4  # where attention makes its scores
+    kept_fused_qkv: Split4  # where values are a view of one product
     kept_frozen: Split4  # inputs of frozen products, which some quantised code keeps
     kept_adapter: Split4  # elements that adapters read
     adapter_ranks: float  # adapter matrices: elements kept for each unit of rank
@@ -89,7 +91,8 @@ def _sums(
     dropped: frozenset[str],
 ) -> LayerSums:
     width = {Width.COMPUTE: element_bytes, Width.FP32: 4.0, Width.MASK: 1.0}
-    kept: dict[str, list[tuple[Split, float]]] = {"all": [], "fused": [], "eager": [], "frozen": [], "adapter": []}
+    names = ("all", "fused", "eager", "scores", "fused_qkv", "frozen", "adapter")
+    kept: dict[str, list[tuple[Split, float]]] = {name: [] for name in names}
     for operation in operations:
         has_adapter = any(m.name in targeted for m in operation.matrices)
         for tensor in operation.kept:
@@ -97,7 +100,7 @@ def _sums(
                 continue
             by, kept_bytes = tensor.by, tensor.elements * width[tensor.width]
             if tensor.is_weight_input and not trains_all and not has_adapter:
-                by = "frozen" if operation.matrices else ""
+                by = "frozen" if operation.matrices and by == "all" else ""
             if tensor.is_weight_input and has_adapter:
                 kept["adapter"].append((tensor.split, tensor.elements))
             if by:
@@ -116,6 +119,8 @@ def _sums(
         kept=_by_split(kept["all"]),
         kept_fused=_by_split(kept["fused"]),
         kept_eager=_by_split(kept["eager"]),
+        kept_scores=_by_split(kept["scores"]),
+        kept_fused_qkv=_by_split(kept["fused_qkv"]),
         kept_frozen=_by_split(kept["frozen"]),
         kept_adapter=_by_split(kept["adapter"]),
         adapter_ranks=float(len(adapted)),
