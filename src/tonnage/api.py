@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, BinaryIO
 from tonnage.model.types import Model
 
 if TYPE_CHECKING:  # each verb imports what it needs when it is called
+    from collections.abc import Iterable, Mapping
+
+    from tonnage.estimate.fit import Fit
     from tonnage.estimate.summary import ModelSummary
     from tonnage.hardware.sample import MachineSample
+    from tonnage.hardware.types import Device
     from tonnage.plan.explain import Explanation
     from tonnage.plan.types import Answer, Plan, Request
+    from tonnage.units import Bytes
 
-__all__ = ["describe_model", "explain", "plan", "read_model", "read_plan", "write_plan"]
+__all__ = ["describe_model", "explain", "find_gpus", "plan", "read_model", "read_plan", "weights_fit", "write_plan"]
 
 
 def read_model(spec: str, stdin: BinaryIO | None = None) -> Model:
@@ -75,6 +80,61 @@ def describe_model(spec: str, *, context_tokens: int = 4096, stdin: BinaryIO | N
     from tonnage.estimate.summary import summarize
 
     return summarize(read_model(spec, stdin), context_tokens)
+
+
+def find_gpus(*queries: str, vendor: str = "", min_memory_bytes: Bytes = 0, order: str = "") -> tuple[Device, ...]:
+    """Return accelerators of the catalogue: those that are named, those whose names hold the words, or all.
+
+    Parameters
+    ----------
+    queries : str
+        Names as people write them ("4080", "NVIDIA A100-SXM4-80GB") or words to look for ("blackwell").
+    vendor : str
+        Only these makers, separated by commas.
+    min_memory_bytes : numeric
+        Only devices with at least so much memory, by their driver or by the size on the box. [B]
+    order : str
+        A name of `hardware.browse.ORDERS`: memory, bandwidth, price-per-gib and others; best first.
+
+    Returns
+    -------
+    tuple of Device
+        Those that match, in the catalogue's order where no other is asked for.
+
+    Raises
+    ------
+    UnknownNameError
+        A query that names nothing, or a maker that is not on record.
+
+    Notes
+    -----
+    Derived: a choice of rows, no formula.
+    """
+    from tonnage.hardware.browse import select
+
+    return select(queries, vendor=vendor, min_memory_bytes=min_memory_bytes, order=order)
+
+
+def weights_fit(model: Model, devices: Iterable[Device], formats: Iterable[str]) -> Mapping[str, tuple[Fit, ...]]:
+    """Return whether a model's weights alone fit on devices, by format.
+
+    Parameters
+    ----------
+    model : Model
+        The model.
+    devices : iterable of Device
+        The accelerators.
+    formats : iterable of str
+        Names of weight formats: bf16, fp8, q4_k_m.
+
+    Returns
+    -------
+    mapping
+        By the device's slug, one `Fit` a format: bytes of the weights, of the memory, and how many devices hold them.
+    """
+    from tonnage.estimate.fit import weights_fit as fit
+
+    return fit(model, devices, formats)
 
 
 def plan(request: Request, *, machine: MachineSample | None = None, stdin: BinaryIO | None = None) -> Answer:

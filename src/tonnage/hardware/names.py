@@ -74,8 +74,8 @@ def _words(text: str) -> list[str]:
     text = re.sub(r"\b(\d{4})m\b", r"\1 laptop", text)
     text = re.sub(r"(\d+)\s*-?\s*(?:gpu\s*)?cores?\b", r" \1core ", text)
     text = re.sub(r"\b(rtx|gtx|rx|arc|geforce|radeon|tesla|quadro|instinct|ascend)(?=[a-z]?\d)", r"\1 ", text)
+    text = re.sub(r"(ti)(super)\b", r"\1 \2", text)
     text = re.sub(r"(?<=\d)(ti|super|xtx|xt|gre|d)\b", r" \1", text)
-    text = re.sub(r"\b(ti)(super)\b", r"\1 \2", text)
     text = re.sub(r"[^a-z0-9.+]+", " ", text)
     return [_SYNONYMS.get(w.strip("."), w.strip(".")) for w in text.split() if w.strip(".")]
 
