@@ -26,9 +26,10 @@ class TonnageError(Exception):
         self.fix = fix
 
     def __str__(self) -> str:
-        """Render as one line."""
+        """Render as one line, without the control characters that a name might bring."""
         line = f"{self.where}: {self.what}" if self.where else self.what
-        return " ".join(f"{line}; {self.fix}".split() if self.fix else line.split())
+        words = f"{line}; {self.fix}".split() if self.fix else line.split()
+        return "".join(c if c.isprintable() else "?" for c in " ".join(words))
 
 
 class RequestError(TonnageError):

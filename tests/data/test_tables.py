@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import datetime
+import datetime as dt
 import re
 import warnings
 from pathlib import Path
@@ -16,10 +16,14 @@ from tonnage import datafiles
 DATA = Path(tonnage.__file__).parent / "data"
 TABLES = sorted(
     str(path.relative_to(DATA))
-    for folder in ("hardware", "prices", "efficiency")
-    for path in (DATA / folder).glob("*.csv")
+    for path in (
+        *DATA.glob("hardware/*.csv"),
+        *DATA.glob("prices/*.csv"),
+        *DATA.glob("efficiency/*.csv"),
+        DATA / "sources.csv",
+    )
     if not path.name.endswith(".schema.csv")
-) + ["sources.csv"]
+)
 SLUG = re.compile(r"[a-z0-9][a-z0-9.-]*")
 DAY = re.compile(r"20[12]\d(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?")
 MONTH = re.compile(r"20\d\d-(0[1-9]|1[0-2])")
@@ -152,9 +156,9 @@ def test_a_planted_fault_is_found(column, value):
 
 def test_prices_are_dated_and_age_is_said():
     """Old prices are worth a warning, not a failure: a checkout stays green when nobody touches it."""
-    today = datetime.datetime.now(tz=datetime.UTC).date()
+    today = dt.datetime.now(tz=dt.UTC).date()
     months = {row["month"] for table in ("prices/rent.csv", "prices/buy.csv") for row in datafiles.rows(table)}
-    old = [m for m in months if (today - datetime.date.fromisoformat(f"{m}-01")).days > OLDEST_PRICE_DAYS]
+    old = [m for m in months if (today - dt.date.fromisoformat(f"{m}-01")).days > OLDEST_PRICE_DAYS]
     if old:
         with warnings.catch_warnings():
             warnings.simplefilter("always")

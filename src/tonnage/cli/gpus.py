@@ -49,7 +49,7 @@ def command(
     if is_json:
         emit_json({"gpus": [as_json(device, fits.get(device.slug)) for device in found]})
         return
-    is_named = bool(queries) and browse.named(queries)[1] and len(found) <= _MOST_COMPARED
+    is_named = 0 < len(found) <= _MOST_COMPARED and bool(queries) and browse.named(queries)[1]
     print("\n".join(_sheets(found, fits) if is_named else _listed(found, fits)))
     if model_name and found:
         note(say("gpus.weights_alone", model=model_name), is_quiet=is_quiet)
@@ -197,9 +197,8 @@ def _rate_label(dtype: str) -> str:
 
 
 def _memory_text(device: Device) -> str:
-    return (
-        f"{format_bytes(device.memory_bytes, 2)} {device.memory_type} ({say('gpus.sold_as', sold_as=device.sold_as)})"
-    )
+    size = f"{format_bytes(device.memory_bytes, 2)} {device.memory_type}"
+    return say("gpus.sold_as", size=size, sold_as=device.sold_as)
 
 
 def _cuda_text(device: Device) -> str:
@@ -235,7 +234,7 @@ def _dated_price(found: Worth | None) -> str:
     if found is None:
         return "-"
     kind = say("gpus.kind_" + found.kind.replace("-", "_"))
-    return f"{_usd(found.usd)} ({', '.join(filter(None, (found.provider or kind, found.day)))})"
+    return say("gpus.dated", usd=_usd(found.usd), who=", ".join(filter(None, (found.provider or kind, found.day))))
 
 
 def _scaled(found: Worth | None, field: str, scale: float) -> float | None:
@@ -276,8 +275,8 @@ def _remarks(device: Device, room: int, *, is_one: bool) -> list[str]:
     head = "" if is_one else f"{device.slug}: "
     lines = [line for text in ecosystem.risks(device) for line in wrap(f"! {head}{text}", columns=room)]
     keys = list(dict.fromkeys(f"{device.source} {device.memory_source}".split()))
-    said = f"{head}{say('gpus.sources')} {', '.join(keys)} ({say('gpus.confidence')} {device.confidence})"
-    lines += wrap(said, columns=room)
+    said = say("gpus.sources", keys=", ".join(keys), confidence=device.confidence)
+    lines += wrap(head + said, columns=room)
     if is_one:
         lines += [f"  {key}: {address}" for key in keys if (address := _source(key)["address"])]
     return lines

@@ -8,6 +8,7 @@ from unicodedata import east_asian_width
 from tonnage.cli.options import wants_colour
 
 _NOT_FIRST = frozenset("，。；：、）》」！？")
+_NOT_LAST = frozenset("（《「“")
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 
 
@@ -79,7 +80,7 @@ def _pieces(text: str) -> list[str]:
     for character in text:
         is_wide = east_asian_width(character) in "WF"
         joins = character in _NOT_FIRST or not (is_wide or character == " " or (pieces and _ends_wide(pieces[-1])))
-        if pieces and joins:
+        if pieces and (joins or pieces[-1][-1] in _NOT_LAST):
             pieces[-1] += character
         else:
             pieces.append(character)

@@ -95,11 +95,14 @@ def _per_device(row: dict[str, str], column: str) -> float | None:
 
 
 def purchase_price(device: Device) -> PurchasePrice | None:
-    """Return the price at launch, else a third party's estimate, else None."""
-    if device.launch_price_usd is not None:
-        day = device.launch_day or ""
+    """Return the price at launch, else a third party's estimate, else None; a price without its day is none."""
+    if device.launch_price_usd is not None and device.launch_day:
         return PurchasePrice(
-            device=device.slug, usd=device.launch_price_usd, kind="launch", day=day, source=device.source
+            device=device.slug,
+            usd=device.launch_price_usd,
+            kind="launch",
+            day=device.launch_day,
+            source=device.source,
         )
     for row in datafiles.rows("prices/buy.csv"):
         if row["device"] == _base(device):

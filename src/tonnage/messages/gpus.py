@@ -53,12 +53,12 @@ MESSAGES = {
     "column_architecture": ("architecture", "架构"),
     "list_note": (
         (
-            "Memory is what the driver reports; rates are dense, fp32-accumulated, in TFLOPS of bf16 (fp16 before Ampere). "
+            "Memory is what the driver reports, else the size sold; rates are dense, fp32-accumulated, in TFLOPS of bf16 (fp16 before Ampere). "
             "USD: price at launch, or a third party's figure; USD/h: cheapest hour on record, a device. - is unknown. "
             "`tonnage gpus NAME NAME` compares, with sources and dates."
         ),
         (
-            "显存为驱动报告值；算力为稠密、fp32 累加的 bf16 TFLOPS（Ampere 之前为 fp16）。USD 为首发价或第三方估价；"
+            "显存为驱动报告值，未收录时为标称值；算力为稠密、fp32 累加的 bf16 TFLOPS（Ampere 之前为 fp16）。USD 为首发价或第三方估价；"
             "USD/h 为收录的最低单卡时租。- 表示未知。`tonnage gpus 型号 型号` 可对比并给出来源与日期。"
         ),
     ),
@@ -68,7 +68,7 @@ MESSAGES = {
     "row_form": ("form", "形态"),
     "row_memory": ("memory", "显存"),
     "row_bandwidth": ("bandwidth", "带宽"),
-    "sold_as": ("sold as {sold_as}", "标称 {sold_as}"),
+    "sold_as": ("{size} (sold as {sold_as})", "{size}（标称 {sold_as}）"),
     "row_rate": ("{dtype} {unit}", "{dtype} {unit}"),
     "row_l2": ("L2 cache", "L2 缓存"),
     "row_link": ("between cards", "卡间互联"),
@@ -86,8 +86,8 @@ MESSAGES = {
     "row_per_tflops": ("  per TFLOPS", "  每 TFLOPS"),
     "row_per_gib": ("  per GiB", "  每 GiB"),
     "row_per_gbs": ("  per GB/s", "  每 GB/s"),
-    "sources": ("sources:", "来源："),
-    "confidence": ("confidence", "可信度"),
+    "dated": ("{usd} ({who})", "{usd}（{who}）"),
+    "sources": ("sources: {keys} (confidence {confidence})", "来源：{keys}（可信度 {confidence}）"),
     "weights_alone": (
         "Weights of {model} alone; cache and workspace come on top: tonnage plan",
         "仅为 {model} 的权重；缓存与工作区另计：tonnage plan",
