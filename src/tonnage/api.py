@@ -5,6 +5,7 @@ Each function is a few lines: it reads its inputs through the pure packages and 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, BinaryIO
 
 from tonnage.model.types import Model
@@ -55,7 +56,13 @@ def read_model(spec: str, stdin: BinaryIO | None = None) -> Model:
     return read_spec(spec, stdin)
 
 
-def describe_model(spec: str, *, context_tokens: int = 4096, stdin: BinaryIO | None = None) -> ModelSummary:
+def describe_model(
+    spec: str,
+    *,
+    context_tokens: int = 4096,
+    formats: Collection[str] | None = None,
+    stdin: BinaryIO | None = None,
+) -> ModelSummary:
     """Return what a model is: parameters, cache, operations and bytes in each format.
 
     Parameters
@@ -64,6 +71,8 @@ def describe_model(spec: str, *, context_tokens: int = 4096, stdin: BinaryIO | N
         As for `read_model`.
     context_tokens : int
         Length of the sequence that operations a token are counted in. [1]
+    formats : collection of str
+        Weight formats to give bytes in; all by default.
     stdin : file
         What `-` reads.
 
@@ -79,7 +88,7 @@ def describe_model(spec: str, *, context_tokens: int = 4096, stdin: BinaryIO | N
     """
     from tonnage.estimate.summary import summarize
 
-    return summarize(read_model(spec, stdin), context_tokens)
+    return summarize(read_model(spec, stdin), context_tokens, formats)
 
 
 def find_gpus(*queries: str, vendor: str = "", min_memory_bytes: Bytes = 0, order: str = "") -> tuple[Device, ...]:

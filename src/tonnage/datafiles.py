@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import json
-import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,4 +39,6 @@ def records(name: str) -> tuple[dict[str, Any], ...]:
 @cache
 def table(name: str) -> dict[str, Any]:
     """Return a TOML file."""
+    import tomllib  # noqa: PLC0415 - slow to import, and many verbs read no TOML
+
     return tomllib.loads(text(name))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tomllib
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -47,10 +46,13 @@ def _defaults() -> dict[str, Any]:
     """Read the user's defaults, a table a verb: `[plan]` then `gpu = ["rtx-4080"]`."""
     path = config_path()
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        import tomllib
+
+        return tomllib.loads(text)
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise BadFileError(f"cannot be read: {error}", where=str(path), fix="mend or remove it") from error
 
 

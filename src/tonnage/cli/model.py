@@ -42,7 +42,8 @@ def command(spec: str, context: str, is_json: bool, is_quiet: bool) -> None:
     from tonnage import api
     from tonnage.units import parse_count
 
-    summary = api.describe_model(spec, context_tokens=parse_count(context, "--context"))
+    shown = None if is_json else _SHOWN
+    summary = api.describe_model(spec, context_tokens=parse_count(context, "--context"), formats=shown)
     for warning in summary.model.warnings:
         note(say("model.warning", text=warning), is_quiet=is_quiet)
     if is_json:
@@ -217,7 +218,7 @@ def _weights(summary: ModelSummary) -> list[str]:
     from tonnage.estimate.weights import FORMATS
 
     own, counts = summary.checkpoint_format, summary.parameters
-    names = [name for name in dict.fromkeys((*_SHOWN, own)) if name in summary.weights_bytes]
+    names = list(summary.weights_bytes)
     rows: list[tuple[str, str, str, str]] = []
     for name in sorted(names, key=lambda one: -summary.weights_bytes[one]):
         stored = summary.weights_bytes[name]

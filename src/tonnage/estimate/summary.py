@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from tonnage.estimate.flops import forward_flop_per_token
@@ -28,7 +28,7 @@ class ModelSummary:
     checkpoint_bytes: int | None
 
 
-def summarize(model: Model, context_tokens: int = 4096) -> ModelSummary:
+def summarize(model: Model, context_tokens: int = 4096, formats: Collection[str] | None = None) -> ModelSummary:
     """Return what there is to know of a model.
 
     Parameters
@@ -37,6 +37,8 @@ def summarize(model: Model, context_tokens: int = 4096) -> ModelSummary:
         The model.
     context_tokens : int
         Length of the sequence that operations a token are counted in. [1]
+    formats : collection of str
+        Names of `FORMATS` to give bytes in, beside the checkpoint's own; all by default.
 
     Returns
     -------
@@ -57,18 +59,20 @@ def summarize(model: Model, context_tokens: int = 4096) -> ModelSummary:
         active_without_embedding=counts.active_without_embedding if is_known else None,
         cache=cache(model) if has_layers else None,
         forward_flop_per_token=forward_flop_per_token(model, context_tokens) if has_layers else None,
-        weights_bytes=_all_formats(model),
+        weights_bytes=_formats(model, formats),
         checkpoint_format=checkpoint_format(model),
         checkpoint_bytes=sum(stored.values()) if stored else None,
     )
 
 
-def _all_formats(model: Model) -> dict[str, int]:
-    """Return the bytes in each format that they are known in."""
+def _formats(model: Model, wanted: Collection[str] | None) -> dict[str, int]:
+    """Return the bytes in each format asked for that they are known in."""
     own = checkpoint_format(model)
+    has_stored = bool(model.stored_bytes)
     names = [
         name
         for name, one in FORMATS.items()
-        if model.layers or one.kind == "plain" or (name == own and model.stored_bytes)
+        if (wanted is None or name in wanted or (name == own and has_stored))
+        and (model.layers or one.kind == "plain" or (name == own and has_stored))
     ]
     return {name: sum(weights_bytes(model, name).values()) for name in names}
