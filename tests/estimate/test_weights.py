@@ -167,6 +167,26 @@ def test_half_of_the_layers_unquantised_costs_half():
     assert half == pytest.approx((plain + everything) / 2, abs=2)
 
 
+def test_components_in_another_format():
+    model = MODELS["Qwen3-235B-A22B"]
+    own = _with(model, Quantization(scheme="nvfp4", other_schemes=(("attention", "fp8_tensor"), ("lm_head", "nvfp4"))))
+    found, plain, fp8, nvfp4 = (
+        weights_bytes(m, f) for m, f in ((own, "nvfp4"), (model, "bf16"), (model, "fp8_tensor"), (model, "nvfp4"))
+    )
+    assert (found["attention"], found["experts"]) == (fp8["attention"], nvfp4["experts"])
+    assert found["lm_head"] == pytest.approx(plain["lm_head"] * 4.5 / 16, rel=1e-6)
+    kept = _with(model, Quantization(scheme="nvfp4", other_schemes=(("attention", "bf16"),)))
+    assert weights_bytes(kept, "nvfp4")["attention"] == plain["attention"]
+
+
+def test_the_checkpoints_own_groups():
+    model = MODELS["Llama-2-7b-hf"]
+    for size in (32, 64, 128):
+        own = _with(model, Quantization(scheme="gptq", group_size=size))
+        bits = 8 * weights_bytes(own, "gptq")["mlp"] / (32 * 3 * 4096 * 11008)
+        assert bits == pytest.approx(4 + 20 / size, abs=0.01)
+
+
 def test_gguf_leaves_the_encoder_to_its_own_file():
     tower = Encoder(num_parameters=10**8, hidden_size=1024, num_layers=4, num_heads=16, intermediate_size=4096)
     model = _with(MODELS["Llama-2-7b-hf"], None, encoder=tower)

@@ -10,12 +10,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from functools import cache, lru_cache
+from functools import cache, partial
 from typing import Final
 
 from tonnage.errors import RequestError, UnknownNameError
 from tonnage.estimate.gguf_mix import BASE_TYPES, Mix
+from tonnage.estimate.kept_modules import KeptModules
 from tonnage.estimate.parameters import count
 from tonnage.model.ggml import types_by_name
 from tonnage.model.matrices import (
@@ -28,7 +28,7 @@ from tonnage.model.matrices import (
     layer_matrices,
     outer_matrices,
 )
-from tonnage.model.types import Attention, LatentAttention, Model, Moe
+from tonnage.model.types import Attention, LatentAttention, Model, Moe, Quantization
 from tonnage.units import Bytes, Count
 
 
@@ -239,6 +239,35 @@ def micro_fp4_bytes(rows: Count, columns: Count, block_size: Count = 32, tensor_
     return rows * -(-columns // 2) + rows * -(-columns // block_size) + 4 * tensor_scales
 
 
+def micro_fp8_bytes(rows: Count, columns: Count, block_size: Count = 32) -> Bytes:
+    """Bytes of an 8-bit floating-point matrix with an 8-bit scale for each block of a row: MXFP8.
+
+    Parameters
+    ----------
+    rows : numeric
+        Outputs of the matrix. [1]
+    columns : numeric
+        Inputs of the matrix. [1]
+    block_size : numeric
+        Weights that share a scale. [1]
+
+    Returns
+    -------
+    numeric
+        Size, scales in. [B]
+
+    References
+    ----------
+    .. [1] Open Compute Project, "OCP Microscaling Formats (MX) Specification v1.0", 2023.
+
+    Examples
+    --------
+    >>> micro_fp8_bytes(4096, 4096) * 8 / 4096**2
+    8.25
+    """
+    return rows * columns + rows * -(-columns // block_size)
+
+
 def ggml_bytes(rows: Count, columns: Count, block_weights: Count, block_bytes: Bytes) -> Bytes:
     """Bytes of a matrix in a ggml format: whole blocks in each row.
 
@@ -270,6 +299,8 @@ def ggml_bytes(rows: Count, columns: Count, block_weights: Count, block_bytes: B
     return rows * (columns // block_weights) * block_bytes
 
 
+MatrixBytes = Callable[[int, int], float]  # of rows and columns
+
 _LINEAR: Final = frozenset({ATTENTION, LINEAR_ATTENTION, MLP, EXPERTS, SHARED_EXPERTS})
 
 
@@ -283,15 +314,13 @@ class WeightFormat:
 
     name: str
     bits_per_weight: float  # of a large matrix that is quantised, scales in
-    matrix_bytes: Callable[[int, int], float] | None
+    matrix_bytes: MatrixBytes | None
     kind: str  # plain, float, integer, bitsandbytes, gguf
     quantizes: frozenset[str] = _LINEAR
     is_experts_first: bool = False  # a mixture of experts has only its routed experts quantised
 
 
-def _format(
-    name: str, kind: str, matrix_bytes: Callable[[int, int], float], *, is_experts_first: bool = False
-) -> WeightFormat:
+def _format(name: str, kind: str, matrix_bytes: MatrixBytes, *, is_experts_first: bool = False) -> WeightFormat:
     bits = round(8 * matrix_bytes(4096, 4096) / 4096**2, 3)
     return WeightFormat(
         name=name, bits_per_weight=bits, matrix_bytes=matrix_bytes, kind=kind, is_experts_first=is_experts_first
@@ -319,6 +348,7 @@ FORMATS: Final[Mapping[str, WeightFormat]] = {
         _format("gptq", "integer", lambda rows, columns: grouped_int4_bytes(rows, columns, 128, 1, 1)),
         _format("nf4", "bitsandbytes", lambda rows, columns: nf4_bytes(rows * columns)),
         _format("nf4_double", "bitsandbytes", lambda rows, columns: nf4_bytes(rows * columns, 1)),
+        _format("mxfp8", "float", micro_fp8_bytes),
         _format("mxfp4", "float", micro_fp4_bytes, is_experts_first=True),
         _format("nvfp4", "float", lambda rows, columns: micro_fp4_bytes(rows, columns, 16, 2)),
         *(_gguf_format(name) for name in BASE_TYPES),
@@ -403,17 +433,15 @@ def weights_bytes(model: Model, format_name: str) -> dict[str, int]:
         )
     if chosen.matrix_bytes is None:
         return _gguf_bytes(model, chosen, counts)
-    return _linear_bytes(model, chosen, counts, chosen.matrix_bytes)
+    return _linear_bytes(model, chosen, counts)
 
 
-def _linear_bytes(
-    model: Model, chosen: WeightFormat, counts: Mapping[str, int], matrix_bytes: Callable[[int, int], float]
-) -> dict[str, int]:
+def _linear_bytes(model: Model, chosen: WeightFormat, counts: Mapping[str, int]) -> dict[str, int]:
     """Return the bytes by component of a format that takes linear layers and leaves the rest as it was."""
     kept_bits = 32 if model.dtype == "float32" else 16
     bytes_by: dict[str, float] = {}
     weights_by: dict[str, int] = {}
-    for matrix, times in _quantized_matrices(model, chosen):
+    for matrix, times, matrix_bytes in _quantized_matrices(model, chosen):
         one = matrix_bytes(matrix.rows, matrix.columns) * matrix.num * times
         bytes_by[matrix.component] = bytes_by.get(matrix.component, 0.0) + one
         weights_by[matrix.component] = weights_by.get(matrix.component, 0) + matrix.num_parameters * times
@@ -426,22 +454,45 @@ def _linear_bytes(
     }
 
 
-def _quantized_matrices(model: Model, chosen: WeightFormat) -> list[tuple[Matrix, int]]:
-    """Return the matrices that a format takes, each with how often."""
+def _quantized_matrices(model: Model, chosen: WeightFormat) -> list[tuple[Matrix, int, MatrixBytes]]:
+    """Return the matrices that are quantised, each with how often and the formula of its bytes."""
     own = model.quantization
     is_own = own is not None and find_format(own.scheme) is chosen
     patterns = own.unquantized if own is not None and is_own else ()
+    formulas = _formulas(model, chosen, own if is_own else None)
+    kept = KeptModules(patterns)
+    found: list[tuple[Matrix, int, MatrixBytes]] = []
+    for layer, matrices, times in _layers(model, one_by_one=kept.names_layers):
+        found += [
+            (matrix, times, formulas[matrix.component])
+            for matrix in matrices
+            if matrix.is_linear and matrix.component in formulas and not kept.has(layer, matrix.name)
+        ]
+    for matrix in outer_matrices(model):
+        if matrix.component in formulas and not kept.has(None, matrix.name):
+            found.append((matrix, 1, formulas[matrix.component]))
+    return found
+
+
+def _formulas(model: Model, chosen: WeightFormat, own: Quantization | None) -> dict[str, MatrixBytes]:
+    """Return the formula of a matrix's bytes by component, for the components that are quantised.
+
+    With the checkpoint's own format comes what it says of components in another one, and of the size of groups.
+    """
+    assert chosen.matrix_bytes is not None
+    formula: MatrixBytes = chosen.matrix_bytes
+    if own is not None and own.group_size and chosen.kind == "integer":
+        zeros, index = int(chosen.name in ("awq", "gptq")), int(chosen.name == "gptq")
+        formula = partial(grouped_int4_bytes, group_size=own.group_size, has_zero_points=zeros, has_group_index=index)
     components = {EXPERTS} if chosen.is_experts_first and model.is_moe else set(chosen.quantizes)
-    components = {name for name in components if name not in patterns}
-    found: list[tuple[Matrix, int]] = []
-    by_layer = _by_layer(patterns)
-    for layer, matrices, times in _layers(model, one_by_one=by_layer):
-        for matrix in matrices:
-            if not matrix.is_linear or matrix.component not in components:
-                continue
-            if patterns and _is_kept(f"model.layers.{layer}.{matrix.name}", patterns):
-                continue
-            found.append((matrix, times))
+    if own is not None:
+        components -= set(own.unquantized)
+    found = dict.fromkeys(components, formula)
+    for component, scheme in own.other_schemes if own is not None else ():
+        other = find_format(scheme)
+        found.pop(component, None)
+        if other.matrix_bytes is not None and other.kind != "plain":
+            found[component] = other.matrix_bytes
     return found
 
 
@@ -450,53 +501,6 @@ def _layers(model: Model, *, one_by_one: bool) -> list[tuple[int, tuple[Matrix, 
     if one_by_one:
         return [(i, layer_matrices(layer, model.hidden_size), 1) for i, layer in enumerate(model.layers)]
     return [(0, layer_matrices(layer, model.hidden_size), times) for layer, times in model.groups()]
-
-
-def _by_layer(patterns: tuple[str, ...]) -> bool:
-    return any(re.search(r"layers\.\d", pattern) for pattern in patterns)
-
-
-@lru_cache(maxsize=4096)
-def _pattern(pattern: str) -> re.Pattern[str] | None:
-    try:
-        return re.compile(pattern.removeprefix("re:")) if pattern.startswith("re:") else None
-    except re.error:
-        return None
-
-
-def _is_kept(module: str, patterns: tuple[str, ...]) -> bool:
-    """Whether a list of unquantised modules names this one: by regular expression, glob, prefix or part of a name."""
-    names = _spellings(module)
-    for pattern in patterns:
-        expression = _pattern(pattern)
-        if expression is not None:
-            if any(expression.match(name) for name in names):
-                return True
-        elif any(_matches(name, pattern) for name in names):
-            return True
-    return False
-
-
-def _spellings(module: str) -> tuple[str, ...]:
-    """Return the names that checkpoints give a module: expert by expert, shared experts in the singular, nested models."""
-    found = [module]
-    if ".shared_experts." in module:
-        found.append(module.replace(".shared_experts.", ".shared_expert."))
-    if ".mlp.experts." in module:
-        found.append(module.replace(".mlp.experts.", ".block_sparse_moe.experts."))
-        found.append(module.replace(".mlp.experts.", ".mlp.experts.0."))
-    return tuple(found)
-
-
-def _matches(name: str, pattern: str) -> bool:
-    plain = re.sub(r"^(model\.language_model\.|language_model\.model\.|model\.)", "model.", pattern)
-    plain = plain.removesuffix(".weight")
-    return (
-        name == plain
-        or name.startswith(plain + ".")
-        or f".{plain}." in f".{name}."
-        or ("*" in plain and (fnmatchcase(name, plain) or fnmatchcase(name, plain + ".*")))
-    )
 
 
 def _encoder_linear(model: Model) -> int:

@@ -6,8 +6,8 @@ what remains of a component's count. Names are transformers' names inside a laye
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tonnage.model.types import (
@@ -200,21 +200,32 @@ def layer_matrices(layer: Layer, hidden_size: int, has_fused_qkv: bool = False) 
     >>> [(m.name, m.rows, m.columns) for m in layer_matrices(layer, 32)][1:5]
     [('self_attn.k_proj', 16, 32), ('self_attn.v_proj', 16, 32), ('self_attn.o_proj', 32, 32), ('mlp.gate_proj', 96, 32)]
     """
-    found: list[Matrix] = []
     if layer.is_repeat:
         return ()
+    found: list[Matrix] = []
     for mixer in layer.mixers:
-        if isinstance(mixer, Attention):
-            found += _attention(mixer, hidden_size, has_fused_qkv)
-        elif isinstance(mixer, LatentAttention):
-            found += _latent_attention(mixer, hidden_size)
-        elif isinstance(mixer, CompressedAttention):
-            found += _compressed_attention(mixer, hidden_size)
-        else:
-            found += _recurrent(mixer, hidden_size)
+        inside = list(_mixer(mixer, hidden_size, has_fused_qkv))
+        found += _as(layer.mixer_component, inside) if layer.mixer_component else inside
     for part in layer.feed_forwards:
-        found += _moe(part, hidden_size) if isinstance(part, Moe) else _mlp(part, hidden_size, "mlp", MLP, "")
+        if isinstance(part, Moe):
+            found += _moe(part, hidden_size)
+        else:
+            found += _mlp(part, hidden_size, "mlp", layer.mlp_component, "")
     return tuple(matrix for matrix in found if matrix.num_parameters)
+
+
+def _mixer(mixer: Mixer, hidden_size: int, has_fused_qkv: bool) -> Iterator[Matrix]:
+    if isinstance(mixer, Attention):
+        return _attention(mixer, hidden_size, has_fused_qkv)
+    if isinstance(mixer, LatentAttention):
+        return _latent_attention(mixer, hidden_size)
+    if isinstance(mixer, CompressedAttention):
+        return _compressed_attention(mixer, hidden_size)
+    return _recurrent(mixer, hidden_size)
+
+
+def _as(component: str, matrices: Iterable[Matrix]) -> list[Matrix]:
+    return [replace(matrix, component=component) for matrix in matrices]
 
 
 def outer_matrices(model: Model) -> tuple[Matrix, ...]:

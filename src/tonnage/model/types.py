@@ -221,6 +221,7 @@ class Quantization:
     scheme: str  # name in estimate.weights.FORMATS
     unquantized: tuple[str, ...] = ()  # components or module patterns kept in the model's dtype
     group_size: int | None = None
+    other_schemes: tuple[tuple[str, str], ...] = ()  # components in another format, and which
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
