@@ -135,13 +135,13 @@ def format_bytes(value: float, digits: int = 1) -> str:
 def format_seconds(value: float) -> str:
     """Write a duration in the unit a person would use.
 
-    >>> format_seconds(0.0213), format_seconds(7200)
-    ('21 ms', '2.0 h')
+    >>> format_seconds(0.0023), format_seconds(0.0213), format_seconds(7200)
+    ('2.3 ms', '21 ms', '2.0 h')
     """
     if value < 1e-3:
         return f"{value * 1e6:.0f} µs"
     if value < 1:
-        return f"{value * 1e3:.0f} ms"
+        return f"{value * 1e3:.{1 if value < 1e-2 else 0}f} ms"
     return _scaled(value, ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s")), 1)
 
 

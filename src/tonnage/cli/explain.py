@@ -75,9 +75,12 @@ def _part(part: Part) -> list[str]:
     lines = [style(part.title, "bold")]
     if part.total is not None:
         lines += [f"  {text}" for text in _totals(part)]
-    rows = [(item.name.replace("_", " "), item.text, _share(item), item.meaning) for item in part.items]
+    rows = [(item.label, item.text, _share(item), item.meaning) for item in part.items]
     header = tuple(say(f"explain.col_{name}") for name in ("item", "value", "share", "meaning"))
-    lines += table(header, rows, right=(1, 2), indent="  ")
+    if not any(share or meaning for _, _, share, meaning in rows):
+        lines += table(("", ""), [row[:2] for row in rows], right=(), indent="  ")[1:]
+    else:
+        lines += table(header, rows, right=(1, 2), indent="  ")
     by_source: dict[str, list[str]] = {}
     for item in part.items:
         known = by_source.setdefault(item.source, [])

@@ -24,6 +24,12 @@ def language() -> str:
     return _chosen[0]
 
 
+def knows(message_id: str) -> bool:
+    """Whether there is a message of this id."""
+    area, _, name = message_id.partition(".")
+    return name in import_module(f"tonnage.messages.{area}").MESSAGES
+
+
 def say(message_id: str, /, **values: Any) -> str:
     """Return a message in the language in use, its fields filled in."""
     area, _, name = message_id.partition(".")

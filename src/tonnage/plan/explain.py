@@ -10,14 +10,16 @@ from typing import Any, Final
 
 from tonnage import datafiles
 from tonnage.estimate.types import Cost, Estimate, Interval, Pool
-from tonnage.messages import say
+from tonnage.messages import knows, say
 from tonnage.plan import price
+from tonnage.plan.scene import where_it_lives
 from tonnage.plan.types import Plan
 from tonnage.units import format_bytes, format_seconds
 from tonnage.workload.types import Serving
 
 _PACKAGES: Final = ("tonnage.estimate", "tonnage.engines")
 _SAFE: Final = re.compile(r"[A-Za-z][\w]*(\.[A-Za-z][\w]*)*", re.ASCII)
+_NOT_WORD: Final = re.compile(r"\W", re.ASCII)
 _REFERENCE: Final = re.compile(r"\.\. \[\d+\]\s+(.*?)(?=\n\s*\.\. \[|\n\s*\n|\Z)", re.DOTALL)
 
 
@@ -26,6 +28,7 @@ class Item:
     """One share of a whole: how much, by which formula, from which source."""
 
     name: str
+    label: str
     value: float
     text: str
     share: float | None = None
@@ -75,7 +78,7 @@ def explain(plan: Plan) -> Explanation:
     estimate = plan.estimate
     candidate, held = estimate.candidate, estimate.footprint
     devices = candidate.cluster.node.devices
-    title = say("explain.title", model=candidate.model.name, engine=candidate.engine, place=plan.kind)
+    title = say("explain.title", model=candidate.model.name, engine=candidate.engine, place=where_it_lives(estimate))
     parts = (
         _memory("device", held.pools, held.total, held.capacity_bytes, is_on_host=False),
         _memory("host", held.pools, held.host_total, held.host_capacity_bytes, is_on_host=True),
@@ -148,16 +151,28 @@ def _find(formula: str) -> Any:
     return None
 
 
+def _label(kind: str, name: str) -> str:
+    """Return what a share is called in the language in use; a plan from elsewhere may have shares without a word."""
+    known = f"share.{kind}_{_NOT_WORD.sub('_', name)}"
+    return say(known) if knows(known) else name.replace("_", " ")
+
+
+def _meaning(kind: str, name: str, formula: str) -> str:
+    known = f"share.{kind}_{_NOT_WORD.sub('_', name)}_is"
+    return say(known) if knows(known) else meaning_of(formula)[0]
+
+
 def _memory(name: str, pools: tuple[Pool, ...], total: Interval, capacity: float, *, is_on_host: bool) -> Part:
     here = sorted((pool for pool in pools if pool.is_on_host == is_on_host), key=lambda pool: -pool.bytes)
     items = tuple(
         Item(
             name=pool.name,
+            label=_label("pool", pool.name),
             value=pool.bytes,
             text=format_bytes(pool.bytes, 2),
             share=pool.bytes / total.best if total.best else None,
             formula=pool.formula,
-            meaning=meaning_of(pool.formula)[0],
+            meaning=_meaning("pool", pool.name, pool.formula),
             source=meaning_of(pool.formula)[1],
             detail=pool.detail,
         )
@@ -172,11 +187,12 @@ def _time(estimate: Estimate) -> Part:
     items = tuple(
         Item(
             name=part.name,
+            label=_label("time", part.name),
             value=part.seconds,
             text=format_seconds(part.seconds),
             share=part.seconds / total.best if total.best else None,
             formula=part.formula,
-            meaning=meaning_of(part.formula)[0],
+            meaning=_meaning("time", part.name, part.formula),
             source=meaning_of(part.formula)[1],
             detail=part.detail,
         )
@@ -204,12 +220,12 @@ def _rates(estimate: Estimate) -> Part:
         if interval is not None:
             low, high = form.format(interval.low), form.format(interval.high)
             text = f"{form.format(interval.best)} ({low} – {high})"
-            items.append(Item(name=name, value=interval.best, text=text))
+            items.append(Item(name=name, label=_label("rate", name), value=interval.best, text=text))
     for name in ("ttft_seconds", "tpot_seconds", "step_seconds", "job_seconds"):
         interval = getattr(performance, name)
         if interval is not None:
             text = f"{format_seconds(interval.best)} ({format_seconds(interval.low)} – {format_seconds(interval.high)})"
-            items.append(Item(name=name, value=interval.best, text=text))
+            items.append(Item(name=name, label=_label("rate", name), value=interval.best, text=text))
     return Part(id="performance", title=say("explain.performance"), unit="", total=None, items=tuple(items))
 
 
@@ -219,6 +235,7 @@ def _cost(estimate: Estimate) -> Part:
     items = tuple(
         Item(
             name=name,
+            label=_label("cost", name),
             value=interval.best,
             text=f"{interval.best:,.4g} USD" if interval.best < 100 else f"{interval.best:,.0f} USD",
             formula={"usd_per_million_tokens": "cost.usd_per_million_tokens", "usd_total": "cost.rent_usd"}.get(
@@ -235,7 +252,12 @@ def _cost(estimate: Estimate) -> Part:
 def _storage(estimate: Estimate) -> Part:
     storage = estimate.storage
     items = tuple(
-        Item(name=name, value=value, text=format_bytes(value) + ("/s" if name.endswith("_per_s") else ""))
+        Item(
+            name=name,
+            label=_label("storage", name),
+            value=value,
+            text=format_bytes(value) + ("/s" if name.endswith("_per_s") else ""),
+        )
         for name in ("weights_bytes", "data_bytes", "checkpoints_bytes", "read_bytes_per_s")
         if (value := getattr(storage, name)) is not None
     )

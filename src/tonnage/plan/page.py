@@ -103,7 +103,7 @@ def _bar(part: Part) -> str:
     drawn, x = [], 0.0
     for place, item in enumerate(part.items):
         wide = _WIDTH * item.value / whole
-        title = f"{item.name}: {item.text}"
+        title = f"{item.label}: {item.text}"
         colour = _COLOURS[place % len(_COLOURS)]
         drawn.append(
             f'<rect x="{x:.2f}" y="6" width="{wide:.2f}" height="28" fill="{colour}"><title>{escape(title)}</title></rect>'
@@ -122,7 +122,7 @@ def _row(item: Item, place: int, *, has_key: bool) -> str:
     words += [f"<code>{escape(item.formula)}</code>"] if item.formula else []
     words += [escape(item.source)] if item.source else []
     return (
-        f"<tr><td>{key}{escape(item.name.replace('_', ' '))}</td>"
+        f"<tr><td>{key}{escape(item.label)}</td>"
         f'<td class="number">{escape(item.text)}</td><td class="number">{share}</td>'
         f'<td class="small">{"<br>".join(words)}</td></tr>'
     )
