@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,8 @@ def named(calls: set[str], *folders: str) -> set[str]:
     }
 
 
-POOLS = {*memory.FORMULAS, *memory.HOST_POOLS} | named({"ServingPool", "Pool"}, "engines", "estimate")
+HOST_POOLS = set(re.findall(r'"(host_[a-z_]+)"', Path(memory.__file__).read_text("utf-8")))
+POOLS = {*memory.FORMULAS} | HOST_POOLS | named({"ServingPool", "Pool"}, "engines", "estimate")
 TIMES = {*timing.FORMULAS} | named({"TimePart"}, "engines", "estimate")
 
 
