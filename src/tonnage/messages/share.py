@@ -43,6 +43,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "pool_gradients": ("gradients", "梯度"),
     "pool_gradients_is": ("derivatives of the trained weights", "可训练权重的导数"),
+    "pool_gradient_partition": ("gradient partition", "梯度分片"),
+    "pool_gradient_partition_is": (
+        "the rank's own share of the summed gradients, beside the buffer that collects them",
+        "本进程所持的已求和梯度分片，另有收集梯度的缓冲",
+    ),
     "pool_master_weights": ("master weights", "主权重"),
     "pool_master_weights_is": ("the fp32 copy that the optimizer changes", "由优化器更新的 fp32 副本"),
     "pool_optimizer_states": ("optimizer states", "优化器状态"),
