@@ -16,13 +16,14 @@ from typing import Final, Literal
 
 from tonnage.model.hf.decoder import DENSE
 from tonnage.model.hf.fields import Fields
+from tonnage.model.hf.gemma import GEMMA
 from tonnage.model.hf.hybrid import HYBRID, tied_as_lfm
 from tonnage.model.hf.latent import LATENT
 from tonnage.model.hf.moe import SPARSE
 from tonnage.model.hf.vision import with_usual_text
 from tonnage.model.types import Model
 
-TEXT: Final[dict[str, Callable[[Fields], Model]]] = {**DENSE, **SPARSE, **LATENT, **HYBRID}
+TEXT: Final[dict[str, Callable[[Fields], Model]]] = {**DENSE, **SPARSE, **LATENT, **HYBRID, **GEMMA}
 
 # whose word on the head counts: the whole model's, the text model's, either's, or nobody's
 Tie = Literal["whole", "text", "either", "never"]
@@ -70,6 +71,7 @@ def tied_as(model: Model, *, is_tied: bool) -> Model:
 
 MULTIMODAL: Final[dict[str, Callable[[Fields], Model]]] = {
     "gemma3": with_tower,
+    "gemma4": with_tower,
     "internvl": with_tower,
     "kimi_k25": with_tower,
     "lfm2_vl": lfm2_vl,
