@@ -8,6 +8,8 @@ refuses is drawn again.
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
 import random
 from collections.abc import Callable
 from functools import cache
@@ -20,10 +22,12 @@ transformers = pytest.importorskip("transformers", reason="platform: optional ch
 
 from tonnage.estimate.parameters import count  # noqa: E402
 from tonnage.model.hf import BUILDERS, model_from_config  # noqa: E402
+from tonnage.model.hf.families import SAME_AS  # noqa: E402
 
 pytestmark = [pytest.mark.trace, pytest.mark.filterwarnings("ignore")]
 
-NUM_TRIALS = 3
+NUM_TRIALS = int(os.environ.get("TRACE_TRIALS", "3"))
+FIRST_SEED = int(os.environ.get("TRACE_SEED", "0"))
 NUM_DRAWS = 60
 
 FULL, SLIDING, CHUNKED, LINEAR, CONV = (
@@ -294,25 +298,25 @@ def shares_equally(parsed: Any) -> bool:
     return bool(given.get("head_dim")) or given.get("hidden_size", 0) % (given.get("num_attention_heads") or 1) == 0
 
 
-def total(config: dict[str, Any]) -> int:
-    """Return the parameters of the model that transformers builds, tied ones once."""
+def total(config: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Return the parameters of the model that transformers builds, tied ones once, and the configuration it saves."""
     parsed = transformers.AutoConfig.for_model(**config)
     assert shares_equally(parsed.get_text_config()), "the heads do not share the width equally"
     cls = getattr(transformers, CLASSES[config["model_type"]]) if config["model_type"] in CLASSES else mapped(parsed)
     with torch.device("meta"):
         model = cls(parsed)
     model.tie_weights()
-    return sum(p.numel() for p in model.parameters())
+    return sum(p.numel() for p in model.parameters()), json.loads(parsed.to_json_string(use_diff=False))
 
 
-def valid(model_type: str, seed: str) -> tuple[dict[str, Any], int]:
-    """Return a configuration that transformers takes, and its count."""
+def valid(model_type: str, seed: str) -> tuple[dict[str, Any], int, dict[str, Any]]:
+    """Return a configuration that transformers takes, its count, and the configuration as transformers saves it."""
     rng = random.Random(seed)
     refused = []
     for _ in range(NUM_DRAWS):
         config = drawn(transformers.CONFIG_MAPPING[model_type], Dice(rng)) | {"model_type": model_type}
         try:
-            return config, total(config)
+            return config, *total(config)
         except Exception as error:  # noqa: BLE001 - whatever the class raises means "not valid"
             refused.append(f"{type(error).__name__}: {str(error)[:200]}")
     pytest.fail(f"no valid configuration drawn; the last was refused for {refused[-3:]}")
@@ -320,13 +324,15 @@ def valid(model_type: str, seed: str) -> tuple[dict[str, Any], int]:
 
 # No class of model of their own: text parts are tried inside the whole, Kimi K2 is DeepSeek-V3 under another name.
 PARTS = {
-    "kimi_k2", "qwen2_5_vl_text", "qwen2_vl_text", "qwen3_vl_moe_text", "qwen3_vl_text", "step3p5",
+    "qwen2_5_vl_text", "qwen2_vl_text", "qwen3_vl_moe_text", "qwen3_vl_text", "step3p5", *SAME_AS,
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(NUM_TRIALS))
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + NUM_TRIALS))
 @pytest.mark.parametrize("model_type", sorted(set(BUILDERS) - PARTS))
 def test_total_is_exact(model_type: str, seed: int):
-    config, wanted = valid(model_type, f"{model_type} {seed}")
+    config, wanted, saved = valid(model_type, f"{model_type} {seed}")
     found = count(model_from_config(config))
     assert found.total == wanted, f"off by {found.total - wanted}: {config}"
+    as_saved = count(model_from_config(saved))
+    assert as_saved.total == wanted, f"as saved, off by {as_saved.total - wanted}: {saved}"

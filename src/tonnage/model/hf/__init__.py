@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from tonnage.errors import BadFileError, RequestError
 from tonnage.model.hf.classic import CLASSIC
 from tonnage.model.hf.encoders import ENCODERS
-from tonnage.model.hf.families import family
+from tonnage.model.hf.families import SAME_AS, family
 from tonnage.model.hf.fields import Fields
 from tonnage.model.hf.image_tokens import num_image_tokens
 from tonnage.model.hf.multimodal import MULTIMODAL, TEXT
@@ -21,7 +21,8 @@ __all__ = ["BUILDERS", "model_from_config"]
 
 Builder = Callable[[Fields], Model]
 
-BUILDERS: Final[dict[str, Builder]] = {**TEXT, **CLASSIC, **MULTIMODAL, **ENCODERS}
+_NAMED: Final[dict[str, Builder]] = {**TEXT, **CLASSIC, **MULTIMODAL, **ENCODERS}
+BUILDERS: Final[dict[str, Builder]] = {**{name: _NAMED[other] for name, other in SAME_AS.items()}, **_NAMED}
 
 
 def model_from_config(config: Mapping[str, Any], name: str = "", source: str = "") -> Model:
@@ -60,15 +61,31 @@ def model_from_config(config: Mapping[str, Any], name: str = "", source: str = "
     f = Fields(config, family(model_type), where=where)
     model = builder(f)
     called = config.get("_name_or_path")
+    quantization, warning = quantization_from_config(f, model.layers)
     return replace(
         model,
         name=name or (called if isinstance(called, str) else "") or model_type,
         family=model_type,
         source=source,
-        quantization=quantization_from_config(f),
+        dtype=dtype_of(f),
+        quantization=quantization,
         encoder=model.encoder or encoder_from_config(f),
         default_num_image_tokens=num_image_tokens(f),
+        warnings=(*model.warnings, *((warning,) if warning else ())),
     )
+
+
+def dtype_of(f: Fields) -> str:
+    """Return the type the weights are kept in: the whole model's, else the text model's, else bfloat16."""
+    text = f.config.get("text_config")
+    for config in (f.config, text if isinstance(text, Mapping) else {}):
+        for name in ("dtype", "torch_dtype"):
+            value = cast("Mapping[str, Any]", config).get(name)
+            if value is not None:
+                if not isinstance(value, str):
+                    raise f.refuse(name, "is not text")
+                return value.removeprefix("torch.")
+    return "bfloat16"
 
 
 def unknown_family(model_type: str, where: str) -> RequestError:

@@ -277,4 +277,13 @@ def assemble(
         per_layer_embedding_parameters=per_layer_embedding_parameters,
         is_tied=tied,
         max_position_tokens=f.maybe_count("max_position_embeddings"),
+        warnings=taken_for_granted(f),
     )
+
+
+def taken_for_granted(f: Fields) -> tuple[str, ...]:
+    """Return a warning where the file leaves out a size that shapes the whole model."""
+    missing = [name for name in ("hidden_size", "num_hidden_layers", "vocab_size") if f.is_left_out(name)]
+    if not missing:
+        return ()
+    return (f"the config leaves out {', '.join(missing)}: taken as usual in the family {f.model_type}",)

@@ -7,10 +7,10 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final, cast
 
 from tonnage.model.hf.blocks import (
     FULL,
@@ -18,6 +18,7 @@ from tonnage.model.hf.blocks import (
     PLAIN,
     SLIDING,
     all_windowed,
+    assemble,
     attention,
     build,
     full_every,
@@ -26,7 +27,7 @@ from tonnage.model.hf.blocks import (
     windowed_by_default,
 )
 from tonnage.model.hf.fields import Fields
-from tonnage.model.types import Attention, Mlp, Model
+from tonnage.model.types import Attention, Layer, Mlp, Model
 
 
 def windowed_above(f: Fields) -> list[str]:
@@ -81,6 +82,43 @@ def stablelm(f: Fields) -> Model:
     return build(f, mixer=mixer, norm=LAYER, num_norms=1 if f.flag("use_parallel_residual") else 2)
 
 
+def nemotron_nas(f: Fields) -> Model:
+    """Return NVIDIA's pruned Llama: each layer's attention and feed-forward of its own size, of one matrix, or absent.
+
+    References
+    ----------
+    .. [1] ggml-org/llama.cpp, `convert_hf_to_gguf.py`, `DeciModel`: widths are rounded up to a multiple of 256.
+    """
+    hidden_size, heads = f.count("hidden_size"), f.count("num_attention_heads")
+    blocks = f.items("block_configs")
+    if blocks is None or len(blocks) != f.num_layers():
+        raise f.refuse("block_configs", "does not give one block a layer")
+
+    def layer(block: Any) -> Layer:
+        if not isinstance(block, Mapping):
+            raise f.refuse("block_configs", "has an entry that is not an object")
+        own = f.with_fields(cast("Mapping[str, Any]", block))
+        mixer, width = own.part("attention"), own.part("ffn")
+        mixers: tuple[Attention, ...] = ()
+        feed_forwards: tuple[Mlp, ...] = ()
+        linear = hidden_size * hidden_size * (mixer.flag("replace_with_linear") + width.flag("replace_with_linear"))
+        if not mixer.flag("no_op") and not mixer.flag("replace_with_linear"):
+            num_kv_heads = heads // mixer.count("n_heads_in_group")
+            made = biased(own.with_fields({"num_key_value_heads": num_kv_heads}))
+            mixers = (replace(made, window_tokens=mixer.maybe_count("window_length")),)
+        if not width.flag("no_op") and not width.flag("replace_with_linear"):
+            wide = int(2 * width.number("ffn_mult") * hidden_size / 3)
+            feed_forwards = (Mlp(intermediate_size=-(-wide // 256) * 256, has_bias=f.flag("mlp_bias")),)
+        return Layer(
+            mixers=mixers,
+            feed_forwards=feed_forwards,
+            norm_parameters=hidden_size * (2 - mixer.flag("no_op") - width.flag("no_op")),
+            other_parameters=linear,
+        )
+
+    return assemble(f, tuple(layer(block) for block in blocks))
+
+
 biased = partial(attention, qkv_bias="attention_bias", output_bias="attention_bias")
 biased_mlp = partial(mlp, bias="mlp_bias")
 
@@ -107,6 +145,7 @@ DENSE: Final[dict[str, Callable[[Fields], Model]]] = {
     "ministral": partial(build, kinds=windowed_by_default),
     "ministral3": partial(build, kinds=all_windowed),
     "mistral": partial(build, kinds=all_windowed),
+    "nemotron-nas": nemotron_nas,
     "nemotron": partial(build, mixer=biased, dense=partial(biased_mlp, is_gated=False), norm=LAYER),
     "olmo": partial(build, mixer=biased, norm=PLAIN),
     "olmo2": partial(build, mixer=partial(biased, qk_norm="row")),

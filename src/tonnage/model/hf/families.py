@@ -41,7 +41,7 @@ class Family:
         A part that is no configuration of its own in transformers has no family: nothing is taken for granted in it.
         """
         part = self.parts.get(name, {})
-        return part.get("model_type") or "", part.get("init", {}), part.get("dynamic", True)
+        return part.get("model_type") or "", part.get("init", {}), part.get("dynamic", False)
 
 
 @cache
@@ -51,8 +51,16 @@ def _lines() -> dict[str, str]:
     return {line.split('"', 4)[3]: line for line in text.splitlines() if line}
 
 
-# families whose published configs name them otherwise than the architecture they use
-SAME_AS: Final = {"kimi_k2": "deepseek_v3"}
+# Families that transformers does not know by this name, and the architecture they use: DeepSeek-V4's reference code;
+# Kimi K2 (`architectures` says DeepseekV3ForCausalLM); MiMo, a Qwen2 but for its multi-token prediction
+# (vllm-project/vllm, `model_executor/models/mimo.py`); the text model of MiniMax-M3 by itself; Llama with blocks.
+SAME_AS: Final = {
+    "deepseek_ref": "deepseek_v4",
+    "kimi_k2": "deepseek_v3",
+    "mimo": "qwen2",
+    "minimax_m3": "minimax_m3_vl_text",
+    "nemotron-nas": "llama",
+}
 
 
 @cache

@@ -47,6 +47,10 @@ class Fields:
         """Whether the file itself sets a field, to anything but null."""
         return any(self.config.get(key) is not None for key in self.family.spellings(name))
 
+    def is_left_out(self, name: str) -> bool:
+        """Whether the file does not set a field, but its family has a value for it."""
+        return not self.has(name) and self.family.default(name) is not None
+
     def is_known(self, name: str) -> bool:
         """Whether the file or the family knows a field, null included."""
         return self.get(name, _ABSENT) is not _ABSENT

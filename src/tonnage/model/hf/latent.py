@@ -204,7 +204,6 @@ LATENT: Final[dict[str, Callable[[Fields], Model]]] = {
         sparse=deepseek_experts,
         sparsity=sparse_after(),
     ),
-    "kimi_k2": partial(build, mixer=latent_attention, sparse=deepseek_experts, sparsity=sparse_after()),
     "longcat_flash": longcat,
     "mistral4": partial(build, mixer=latent_attention, sparse=deepseek_experts, sparsity=sparse_after()),
 }

@@ -191,7 +191,9 @@ def step3p5(f: Fields) -> Model:
         mixer=mixer,
         kinds=kinds,
         dense=partial(mlp, bias="mlp_bias"),
-        sparse=partial(routed, shared=partial(mlp, width="share_expert_dim", bias="mlp_bias")),
+        sparse=partial(
+            routed, experts="n_routed_experts", shared=partial(mlp, width="share_expert_dim", bias="mlp_bias")
+        ),
         sparsity=step_sparsity,
     )
 

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final, Literal
 
 from tonnage.model.hf.decoder import DENSE
+from tonnage.model.hf.families import SAME_AS
 from tonnage.model.hf.fields import Fields
 from tonnage.model.hf.gemma import GEMMA
 from tonnage.model.hf.hybrid import HYBRID, tied_as_lfm
@@ -31,7 +32,7 @@ Tie = Literal["whole", "text", "either", "never"]
 
 def text_of(f: Fields) -> Model:
     """Return the text model of any family that `text_config` names."""
-    builder = TEXT.get(f.model_type)
+    builder = TEXT.get(SAME_AS.get(f.model_type, f.model_type))
     if builder is None:
         raise f.refuse("model_type", f"names '{f.model_type[:60]}', a text model that is unknown")
     return builder(f)
