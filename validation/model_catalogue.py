@@ -10,6 +10,7 @@ fields that the parser does not read.
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -60,7 +61,8 @@ class Watched(Mapping):
 
 
 def facts(config: Mapping) -> dict:
-    """Return the fields of a config that matter; all refused configs keep only their family."""
+    """Return the fields of a config that matter to counts; all refused configs keep only their family."""
+    config = without_quantization(config)
     watched = Watched(config)
     try:
         model_from_config(watched)
@@ -69,6 +71,23 @@ def facts(config: Mapping) -> dict:
     kept = watched.facts()
     assert count(model_from_config(kept)) == count(model_from_config(config)), config["model_type"]
     return kept
+
+
+def without_quantization(config: Mapping) -> dict:
+    """Return a config without its list of quantised modules, which the catalogue keeps in a short form of its own."""
+    kept = {key: value for key, value in config.items() if key not in ("quantization_config", "compression_config")}
+    return {key: without_quantization(value) if isinstance(value, Mapping) else value for key, value in kept.items()}
+
+
+def quantization(config: Mapping) -> dict:
+    """Return what a config says of its weights' format, as the row's further fields."""
+    try:
+        found = model_from_config(config).quantization
+    except RequestError:
+        return {}
+    if found is None:
+        return {}
+    return {"quantization": {key: value for key, value in dataclasses.asdict(found).items() if value}}
 
 
 def jsonl(path: Path) -> list[dict]:
@@ -97,6 +116,7 @@ def main(folder: Path) -> None:
         status, kept = catalogue_status(row), facts(configs[name])
         if status and len(kept) > 1:
             rows[name] = {"name": name, "status": status, "source": row["source"], "config": kept}
+            rows[name] |= quantization(configs[name])
     for row in jsonl(CATALOGUE):
         if row["name"] not in index:
             rows[row["name"]] = row | {"config": facts(row["config"])}

@@ -238,7 +238,7 @@ def drawn(cls: type, dice: Dice) -> dict[str, Any]:
     parts = getattr(cls, "sub_configs_defaults", None) or {}
     config: dict[str, Any] = {}
     choices = SIZES | OWN.get(name, {})
-    always = {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "vocab_size"}
+    always = {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "vocab_size", "top_k_experts"}
     keeps = rng.choice([1.0, 0.9, 0.7])
     for field, default in own_fields(cls):
         if field in parts or field in LEFT_ALONE or (field not in always and rng.random() > keeps):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from tonnage import datafiles
 from tonnage.errors import UnknownNameError
 from tonnage.model.hf import model_from_config
-from tonnage.model.types import Model
+from tonnage.model.types import Model, Quantization
 
 _NUM_SUGGESTIONS = 3
 
@@ -71,7 +73,24 @@ def find(name: str) -> Model:
         )
     facts = json.loads(_lines()[full])
     model = model_from_config(facts["config"], name=full, source=facts["source"])
-    return replace(model, status="reconstructed" if facts["status"] == "reconstructed" else "catalogue")
+    return replace(
+        model,
+        status="reconstructed" if facts["status"] == "reconstructed" else "catalogue",
+        quantization=_quantization(facts.get("quantization")),
+    )
+
+
+def _quantization(facts: Mapping[str, Any] | None) -> Quantization | None:
+    """Return what a line says of the weights' format; None where they are in the model's own type."""
+    if facts is None:
+        return None
+    others = tuple((component, scheme) for component, scheme in facts.get("other_schemes", ()))
+    return Quantization(
+        scheme=facts["scheme"],
+        unquantized=tuple(facts.get("unquantized", ())),
+        group_size=facts.get("group_size"),
+        other_schemes=others,
+    )
 
 
 def nearest(name: str) -> tuple[str, ...]:

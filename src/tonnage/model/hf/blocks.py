@@ -34,6 +34,11 @@ def chosen(f: Fields, choice: bool | str) -> bool:
     return f.flag(choice) if isinstance(choice, str) else choice
 
 
+def window_of(f: Fields) -> int | None:
+    """Return the length of the window; none where it is null, or 0 as some saved files have it."""
+    return f.maybe_count("sliding_window", least=0) or None
+
+
 def attention(
     f: Fields,
     kind: str = FULL,
@@ -63,7 +68,7 @@ def attention(
         num_heads=heads,
         num_kv_heads=f.count_or("num_key_value_heads", heads),
         head_dim=f.count_or("head_dim", share) if can_set_head_dim else share,
-        window_tokens=f.maybe_count("sliding_window") if kind == SLIDING else None,
+        window_tokens=window_of(f) if kind == SLIDING else None,
         chunk_tokens=f.maybe_count("attention_chunk_size") if kind == CHUNKED else None,
         has_qkv_bias=chosen(f, qkv_bias),
         has_output_bias=chosen(f, output_bias),
@@ -121,13 +126,13 @@ def all_full(f: Fields) -> list[str]:
 
 def all_windowed(f: Fields) -> list[str]:
     """Every layer has the window, where one is set (Mistral)."""
-    kind = SLIDING if f.maybe_count("sliding_window") is not None else FULL
+    kind = SLIDING if window_of(f) is not None else FULL
     return [kind] * f.num_layers()
 
 
 def windowed_by_default(f: Fields) -> list[str]:
     """Every layer has the window, where one is set and no kinds are listed (Ministral)."""
-    kind = SLIDING if f.maybe_count("sliding_window") is not None else FULL
+    kind = SLIDING if window_of(f) is not None else FULL
     return layer_kinds(f, lambda _: kind)
 
 

@@ -24,6 +24,7 @@ from tonnage.model.hf.blocks import (
     full_every,
     layer_kinds,
     mlp,
+    window_of,
     windowed_by_default,
 )
 from tonnage.model.hf.fields import Fields
@@ -33,13 +34,13 @@ from tonnage.model.types import Attention, Layer, Mlp, Model
 def windowed_above(f: Fields) -> list[str]:
     """Layers from `max_window_layers` on have the window, where it is switched on (Qwen)."""
     first = f.count_or("max_window_layers", 0, least=0)
-    is_on = f.flag("use_sliding_window") and f.maybe_count("sliding_window") is not None
+    is_on = f.flag("use_sliding_window") and window_of(f) is not None
     return layer_kinds(f, lambda index: SLIDING if is_on and index >= first else FULL)
 
 
 def windowed_without_rope(f: Fields) -> list[str]:
     """Layers without rotary positions have the window, where it is switched on (SmolLM3)."""
-    is_on = f.flag("use_sliding_window") and f.maybe_count("sliding_window") is not None
+    is_on = f.flag("use_sliding_window") and window_of(f) is not None
     num_layers, interval = f.num_layers(), f.count_or("no_rope_layer_interval", 4)
     has_rope = f.counts("no_rope_layers") or [int((index + 1) % interval != 0) for index in range(num_layers)]
     if len(has_rope) < num_layers:
@@ -50,7 +51,7 @@ def windowed_without_rope(f: Fields) -> list[str]:
 def full_every_or_all(f: Fields) -> list[str]:
     """Every `sliding_window_pattern`-th layer, or each G of "LLLG", sees everything; all without a window (EXAONE 4)."""
     pattern = f.get("sliding_window_pattern")
-    if f.maybe_count("sliding_window") is None:
+    if window_of(f) is None:
         return layer_kinds(f, lambda _: FULL)
     if isinstance(pattern, str) and pattern:
         return layer_kinds(f, lambda index: FULL if pattern[index % len(pattern)] == "G" else SLIDING)

@@ -118,7 +118,7 @@ def albert(f: Fields) -> Model:
         layers.extend([replace(layer, is_repeat=is_repeat)] * num_inner)
     tables = f.count("max_position_embeddings") + f.count("type_vocab_size")
     mapping = (narrow + 1) * hidden_size
-    head = (hidden_size + 1) * narrow + vocab_size * (1 if f.flag("tie_word_embeddings") else 2)
+    head = (hidden_size + 1) * narrow + vocab_size
     return encoder_model(
         f,
         tuple(layers),

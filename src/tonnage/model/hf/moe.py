@@ -30,6 +30,7 @@ from tonnage.model.hf.blocks import (
     shared_experts,
     sparse_after,
     stack,
+    window_of,
 )
 from tonnage.model.hf.decoder import biased, full_every_or_all
 from tonnage.model.hf.fields import Fields
@@ -52,7 +53,7 @@ def qwen2_moe_kinds(f: Fields) -> list[str]:
 
 def qwen3_moe_kinds(f: Fields) -> list[str]:
     """Every layer has the window, where it is switched on."""
-    is_on = f.flag("use_sliding_window") and f.maybe_count("sliding_window") is not None
+    is_on = f.flag("use_sliding_window") and window_of(f) is not None
     return [SLIDING if is_on else FULL] * f.num_layers()
 
 
