@@ -1,6 +1,7 @@
 """Every configuration of the test set is counted exactly, or refused."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from tonnage.errors import RequestError
 from tonnage.estimate.kv_cache import cache
 from tonnage.estimate.parameters import count
 from tonnage.model.hf import BUILDERS, model_from_config
+from tonnage.model.matrices import layer_matrices
 
 ROWS = [json.loads(line) for line in Path(__file__).with_name("configs.jsonl").read_text("utf-8").splitlines()]
 COUNTED = [row for row in ROWS if "total_params" in row and row["config"]["model_type"] in BUILDERS]
@@ -43,3 +45,16 @@ def test_cache_is_exact(row):
 def test_an_unknown_family_is_refused_with_a_way_out():
     with pytest.raises(RequestError, match=r"family 'nosuch' is unknown.*safetensors"):
         model_from_config({"model_type": "nosuch", "hidden_size": 64})
+
+
+@pytest.mark.parametrize("row", COUNTED, ids=name_of)
+def test_matrices_make_up_what_their_component_counts(row):
+    model = model_from_config(row["config"])
+    counts = count(model).by_component
+    found = Counter()
+    for layer, times in model.groups():
+        for matrix in layer_matrices(layer, model.hidden_size) if not layer.is_repeat else ():
+            found[matrix.component] += times * matrix.num_parameters
+    # biases, norms and scales are small; adapters and what is kept for experts without work are no matrices
+    least = {"zamba2": 0.7, "longcat_flash": 0.7}.get(model.family, 0.996)
+    assert {name for name, number in found.items() if not least * counts[name] <= number <= counts[name]} == set()

@@ -71,6 +71,10 @@ def _attention(part: Attention, hidden_size: int, has_fused_qkv: bool) -> Iterat
             if v_rows:
                 yield _of("self_attn.v_proj", ATTENTION, v_rows, source, "attn_v")
     yield _of("self_attn.o_proj", ATTENTION, hidden_size, part.num_heads * value_head, "attn_output")
+    if part.indexer is not None:
+        index = part.indexer
+        yield _of("self_attn.indexer.q_proj", ATTENTION, index.num_heads * index.head_dim, width, "indexer.attn_q")
+        yield _of("self_attn.indexer.k_proj", ATTENTION, index.head_dim, width, "indexer.attn_k")
 
 
 def _latent_attention(part: LatentAttention, hidden_size: int) -> Iterator[Matrix]:
@@ -152,9 +156,9 @@ def _recurrent(part: Mixer, hidden_size: int) -> Iterator[Matrix]:
         yield _of("conv.out_proj", LINEAR_ATTENTION, hidden_size, part.channels, "shortconv.out_proj")
     elif isinstance(part, LightningAttention):
         width = part.num_heads * part.head_dim
-        yield _of("self_attn.qkv_proj", LINEAR_ATTENTION, 3 * width, hidden_size, "attn_qkv")
-        yield _of("self_attn.output_gate", LINEAR_ATTENTION, width, hidden_size, "attn_gate")
-        yield _of("self_attn.out_proj", LINEAR_ATTENTION, hidden_size, width, "attn_output")
+        yield _of("self_attn.qkv_proj", ATTENTION, 3 * width, hidden_size, "attn_qkv")
+        yield _of("self_attn.output_gate", ATTENTION, width, hidden_size, "attn_gate")
+        yield _of("self_attn.out_proj", ATTENTION, hidden_size, width, "attn_output")
 
 
 def _mlp(part: Mlp, hidden_size: int, prefix: str, component: str, suffix: str) -> Iterator[Matrix]:
@@ -165,9 +169,9 @@ def _mlp(part: Mlp, hidden_size: int, prefix: str, component: str, suffix: str) 
     yield _of(f"{prefix}.down_proj", component, hidden_size, width, f"ffn_down{suffix}")
 
 
-def _moe(part: Moe, hidden_size: int) -> Iterator[Matrix]:
+def _moe(part: Moe, hidden_size: int, mlp_component: str) -> Iterator[Matrix]:
     yield Matrix(
-        name="mlp.gate", component=ROUTER, rows=part.num_experts, columns=hidden_size, gguf="ffn_gate_inp",
+        name="mlp.gate", component=ROUTER, rows=part.num_experts + part.num_identity_experts, columns=hidden_size, gguf="ffn_gate_inp",
         is_linear=False,
     )  # fmt: skip
     width, num, stream = part.expert_size, part.num_experts, part.expert_input_size or hidden_size
@@ -176,8 +180,8 @@ def _moe(part: Moe, hidden_size: int) -> Iterator[Matrix]:
     yield _of("mlp.experts.up_proj", EXPERTS, width, stream, "ffn_up_exps", num=num)
     yield _of("mlp.experts.down_proj", EXPERTS, stream, width, "ffn_down_exps", num=num)
     if part.expert_input_size:
-        yield _of("mlp.fc1_latent_proj", MLP, stream, hidden_size, "ffn_latent_down")
-        yield _of("mlp.fc2_latent_proj", MLP, hidden_size, stream, "ffn_latent_up")
+        yield _of("mlp.fc1_latent_proj", mlp_component, stream, hidden_size, "ffn_latent_down")
+        yield _of("mlp.fc2_latent_proj", mlp_component, hidden_size, stream, "ffn_latent_up")
     if part.shared:
         yield from _mlp(part.shared, hidden_size, "mlp.shared_experts", SHARED_EXPERTS, "_shexp")
 
@@ -208,7 +212,7 @@ def layer_matrices(layer: Layer, hidden_size: int, has_fused_qkv: bool = False) 
         found += _as(layer.mixer_component, inside) if layer.mixer_component else inside
     for part in layer.feed_forwards:
         if isinstance(part, Moe):
-            found += _moe(part, hidden_size)
+            found += _moe(part, hidden_size, layer.mlp_component)
         else:
             found += _mlp(part, hidden_size, "mlp", layer.mlp_component, "")
     return tuple(matrix for matrix in found if matrix.num_parameters)

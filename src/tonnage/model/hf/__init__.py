@@ -77,10 +77,11 @@ def model_from_config(config: Mapping[str, Any], name: str = "", source: str = "
 
 def dtype_of(f: Fields) -> str:
     """Return the type the weights are kept in: the whole model's, else the text model's, else bfloat16."""
-    text = f.config.get("text_config")
-    for config in (f.config, text if isinstance(text, Mapping) else {}):
+    text: object = f.config.get("text_config")
+    parts = (f.config, cast("Mapping[str, Any]", text)) if isinstance(text, Mapping) else (f.config,)
+    for config in parts:
         for name in ("dtype", "torch_dtype"):
-            value = cast("Mapping[str, Any]", config).get(name)
+            value = config.get(name)
             if value is not None:
                 if not isinstance(value, str):
                     raise f.refuse(name, "is not text")

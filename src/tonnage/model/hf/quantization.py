@@ -163,12 +163,9 @@ def _bitsandbytes(config: Mapping[str, Any]) -> str | None:
 
 def _grouped(config: Mapping[str, Any]) -> tuple[str | None, int | None, dict[str, str]]:
     """Return the format of compressed-tensors' groups: the one for all linear layers first, else the largest."""
-    groups = [
-        group for group in cast("Mapping[str, Any]", config["config_groups"]).values() if isinstance(group, Mapping)
-    ]
-    ranked = sorted(
-        groups, key=lambda group: (_strings(group.get("targets")) != ["Linear"], -len(_strings(group.get("targets"))))
-    )
+    groups = cast("Mapping[str, object]", config["config_groups"]).values()
+    objects = [cast("Mapping[str, Any]", group) for group in groups if isinstance(group, Mapping)]
+    ranked = sorted(objects, key=_reach)
     if not ranked:
         return None, None, {}
     main, group_size = _weights_scheme(ranked[0])
@@ -179,6 +176,12 @@ def _grouped(config: Mapping[str, Any]) -> tuple[str | None, int | None, dict[st
             if scheme and component:
                 others[component] = scheme
     return main, group_size, others
+
+
+def _reach(group: Mapping[str, Any]) -> tuple[bool, int]:
+    """Order groups by how much they take: all linear layers, then the longest list."""
+    targets = _strings(group.get("targets"))
+    return targets != ["Linear"], -len(targets)
 
 
 def _weights_scheme(group: Mapping[str, Any]) -> tuple[str | None, int | None]:
