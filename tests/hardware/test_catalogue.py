@@ -104,7 +104,8 @@ def test_engines_follow_the_hardware():
 def test_unofficial_boards_are_flagged_with_their_risk():
     boards = {d.slug for d in ALL if d.is_unofficial}
     assert boards == {
-        "rtx-2080-ti-22gb-mod", "rtx-3080-20gb-mod", "rtx-4080-32gb-mod", "rtx-4090-48gb-mod", "a100-drive-32gb",
+        "rtx-2080-ti-22gb-mod", "rtx-3080-20gb-mod", "rtx-4080-32gb-mod", "rtx-4090-48gb-mod", "rtx-4090-d-48gb-mod",
+        "a100-drive-32gb",
     }  # fmt: skip
     assert all("warranty" in " ".join(ecosystem.risks(device(slug))) for slug in boards)
     assert not any("warranty" in " ".join(ecosystem.risks(d)) for d in ALL if not d.is_unofficial)
