@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from tonnage import api
 from tonnage.hardware import ecosystem, topology
 from tonnage.hardware.catalogue import device, find_device
 from tonnage.hardware.host import parse_host
@@ -118,6 +119,21 @@ def test_16_an_adapter_costs_the_link_not_the_memory():
 def test_17_eight_a100_peak_at_2_5_pflops():
     assert 8 * tera("a100-sxm4-80gb", "bf16") == pytest.approx(2496)
     assert 8 * tera("a100-drive-32gb", "bf16") == pytest.approx(2230, rel=0.001)
+
+
+def test_17_a_trillion_parameters_are_eight_times_what_eight_boards_hold():
+    board = device("a100-drive-32gb")
+    fit = api.weights_fit(api.read_model("moonshotai/Kimi-K2-Instruct"), [board], ["bf16"])[board.slug][0]
+    assert fit.weights_bytes == pytest.approx(2e12, rel=0.04)
+    assert 7 < fit.weights_bytes / (8 * board.memory_bytes) < 8
+
+
+def test_18_two_hundred_billion_parameters_do_not_fit_96_gb_in_any_format_of_four_bits():
+    card = find_device("RTX PRO 6000")
+    formats = ["bf16", "fp8", "nvfp4", "q4_k_m"]
+    fits = api.weights_fit(api.read_model("Qwen/Qwen3-235B-A22B"), [card], formats)[card.slug]
+    assert [fit.num_devices > 1 for fit in fits] == [True] * 4
+    assert 200e9 * 2 / card.memory_bytes > 3.8
 
 
 def test_18_the_professional_card_with_96_gb_is_a_blackwell():
