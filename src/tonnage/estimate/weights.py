@@ -299,6 +299,7 @@ def ggml_bytes(rows: Count, columns: Count, block_weights: Count, block_bytes: B
     return rows * (columns // block_weights) * block_bytes
 
 
+_MOSTLY_KNOWN: Final = 0.97  # biases of experts take less than the rest
 MatrixBytes = Callable[[int, int], float]  # of rows and columns
 
 _LINEAR: Final = frozenset({ATTENTION, LINEAR_ATTENTION, MLP, EXPERTS, SHARED_EXPERTS})
@@ -441,37 +442,53 @@ def _linear_bytes(model: Model, chosen: WeightFormat, counts: Mapping[str, int])
     kept_bits = 32 if model.dtype == "float32" else 16
     bytes_by: dict[str, float] = {}
     weights_by: dict[str, int] = {}
-    for matrix, times, matrix_bytes in _quantized_matrices(model, chosen):
-        one = matrix_bytes(matrix.rows, matrix.columns) * matrix.num * times
+    for matrix, times, formula in _sized_matrices(model, chosen):
+        weights = matrix.num_parameters * times
+        one = (
+            plain_bytes(weights, kept_bits)
+            if formula is None
+            else formula(matrix.rows, matrix.columns) * matrix.num * times
+        )
         bytes_by[matrix.component] = bytes_by.get(matrix.component, 0.0) + one
-        weights_by[matrix.component] = weights_by.get(matrix.component, 0) + matrix.num_parameters * times
+        weights_by[matrix.component] = weights_by.get(matrix.component, 0) + weights
     if chosen.kind == "bitsandbytes" and model.encoder:
         weights_by["vision_audio"] = _encoder_linear(model)
         bytes_by["vision_audio"] = weights_by["vision_audio"] * chosen.bits_per_weight / 8
-    return {
-        name: round(bytes_by.get(name, 0.0) + plain_bytes(number - weights_by.get(name, 0), kept_bits))
-        for name, number in counts.items()
-    }
+    return _with_rest(counts, weights_by, bytes_by, kept_bits)
 
 
-def _quantized_matrices(model: Model, chosen: WeightFormat) -> list[tuple[Matrix, int, MatrixBytes]]:
-    """Return the matrices that are quantised, each with how often and the formula of its bytes."""
+def _with_rest(
+    counts: Mapping[str, int], weights_by: Mapping[str, int], bytes_by: Mapping[str, float], kept_bits: int
+) -> dict[str, int]:
+    """Add what a component holds beside the matrices that were sized.
+
+    That is biases, norms and what is kept, in their own type; in a component of experts the weights of more experts,
+    which some checkpoints hold, in the same type as the others.
+    """
+    found: dict[str, int] = {}
+    for name, number in counts.items():
+        sized, known = bytes_by.get(name, 0.0), weights_by.get(name, 0)
+        if name == EXPERTS and 0 < known < _MOSTLY_KNOWN * number:
+            found[name] = round(sized * number / known)
+        else:
+            found[name] = round(sized + plain_bytes(number - known, kept_bits))
+    return found
+
+
+def _sized_matrices(model: Model, chosen: WeightFormat) -> list[tuple[Matrix, int, MatrixBytes | None]]:
+    """Return the linear matrices, each with how often and the formula of its bytes, None where it is kept."""
     own = model.quantization
     is_own = own is not None and find_format(own.scheme) is chosen
-    patterns = own.unquantized if own is not None and is_own else ()
     formulas = _formulas(model, chosen, own if is_own else None)
-    kept = KeptModules(patterns)
-    found: list[tuple[Matrix, int, MatrixBytes]] = []
+    kept = KeptModules(own.unquantized if own is not None and is_own else ())
+
+    def formula(layer: int | None, matrix: Matrix) -> MatrixBytes | None:
+        return None if kept.has(layer, matrix.name) else formulas.get(matrix.component)
+
+    found: list[tuple[Matrix, int, MatrixBytes | None]] = []
     for layer, matrices, times in _layers(model, one_by_one=kept.names_layers):
-        found += [
-            (matrix, times, formulas[matrix.component])
-            for matrix in matrices
-            if matrix.is_linear and matrix.component in formulas and not kept.has(layer, matrix.name)
-        ]
-    for matrix in outer_matrices(model):
-        if matrix.component in formulas and not kept.has(None, matrix.name):
-            found.append((matrix, 1, formulas[matrix.component]))
-    return found
+        found += [(matrix, times, formula(layer, matrix)) for matrix in matrices if matrix.is_linear]
+    return found + [(matrix, 1, formula(None, matrix)) for matrix in outer_matrices(model)]
 
 
 def _formulas(model: Model, chosen: WeightFormat, own: Quantization | None) -> dict[str, MatrixBytes]:
@@ -540,8 +557,8 @@ def _gguf_bytes(model: Model, chosen: WeightFormat, counts: Mapping[str, int]) -
         num_bytes = ggml_bytes(matrix.rows, matrix.columns, one.block_weights, one.block_bytes) * matrix.num
         bytes_by[matrix.component] = bytes_by.get(matrix.component, 0.0) + num_bytes
         weights_by[matrix.component] = weights_by.get(matrix.component, 0) + matrix.num_parameters
-    left = {name: number - weights_by.get(name, 0) for name, number in counts.items() if name != "vision_audio"}
-    return {name: round(bytes_by.get(name, 0.0) + plain_bytes(rest, 32)) for name, rest in left.items()}
+    text = {name: number for name, number in counts.items() if name != "vision_audio"}
+    return _with_rest(text, weights_by, bytes_by, 32)
 
 
 def _mix(model: Model, file_type: str) -> Mix:
