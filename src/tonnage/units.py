@@ -44,6 +44,7 @@ _SECOND_UNITS: Final = {
 }  # fmt: skip
 _QUANTITY: Final = re.compile(r"\s*([0-9][0-9_,]*(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,3})?)\s*([A-Za-zµ%/]*)\s*", re.ASCII)
 _LONGEST_QUANTITY: Final = 40
+_LARGEST_NUMBER: Final = 1e24
 
 
 def _split(text: str, where: str, example: str) -> tuple[float, str]:
@@ -51,7 +52,10 @@ def _split(text: str, where: str, example: str) -> tuple[float, str]:
     match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST_QUANTITY else None
     if match is None:
         raise RequestError(f"'{text[:60]}' is not a quantity", where=where, fix=f"write it like {example}")
-    return float(match[1].replace("_", "").replace(",", "")), match[2]
+    number = float(match[1].replace("_", "").replace(",", ""))
+    if number > _LARGEST_NUMBER:
+        raise RequestError(f"'{text}' is larger than anything", where=where, fix=f"write it like {example}")
+    return number, match[2]
 
 
 def parse_bytes(text: str, where: str = "size") -> int:
@@ -65,7 +69,7 @@ def parse_bytes(text: str, where: str = "size") -> int:
     if scale is None:
         what = f"'{text}' has no unit" if not unit else f"'{unit}' is not a unit of size"
         raise RequestError(what, where=where, fix='write "16 GiB" (2^30 bytes each) or "16 GB" (10^9 bytes each)')
-    if number <= 0:
+    if number * scale < 1:
         raise RequestError(f"'{text}' is not more than zero", where=where, fix='write a size like "16 GiB"')
     return round(number * scale)
 
@@ -78,7 +82,7 @@ def parse_seconds(text: str, where: str = "duration") -> float:
     """
     number, unit = _split(text, where, '"3d" or "200ms"')
     scale = _SECOND_UNITS.get(unit)
-    if scale is None or number <= 0:
+    if scale is None or number * scale <= 0:
         raise RequestError(
             f"'{text}' is not a duration", where=where, fix='write it like "3d", "2h", "1.5s" or "200ms"'
         )
@@ -93,7 +97,7 @@ def parse_watts(text: str, where: str = "power") -> float:
     """
     number, unit = _split(text, where, '"800W"')
     scale = {"w": 1.0, "kw": 1e3, "mw": 1e6}.get(unit.lower())
-    if scale is None or number <= 0:
+    if scale is None or number * scale <= 0:
         raise RequestError(f"'{text}' is not a power", where=where, fix='write it like "800W" or "1.2kW"')
     return number * scale
 
@@ -106,7 +110,7 @@ def parse_count(text: str, where: str = "count") -> int:
     """
     number, unit = _split(text, where, '"4096", "32k" or "15T"')
     scale = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}.get(unit)
-    if scale is None or number <= 0 or number * scale != int(number * scale):
+    if scale is None or number * scale < 1 or number * scale != int(number * scale):
         raise RequestError(
             f"'{text}' is not a whole number above zero", where=where, fix='write it like "4096", "32k" or "15T"'
         )

@@ -99,6 +99,19 @@ def test_shards_are_read_through_their_index(folder):
         read_model(str(index))
 
 
+def test_shards_without_an_index(tmp_path):
+    names = list(weights())
+    for number, held in enumerate((names[:9], names[9:]), 1):
+        write_safetensors(tmp_path / f"m-{number:05d}-of-00002.safetensors", {name: weights()[name] for name in held})
+    for spec in (tmp_path, tmp_path / "m-00001-of-00002.safetensors", tmp_path / "m-00002-of-00002.safetensors"):
+        assert count(read_model(str(spec))).total == sum(
+            n for n in read_model(str(tmp_path)).stored_parameters.values()
+        )
+    (tmp_path / "m-00001-of-00002.safetensors").unlink()
+    with pytest.raises(BadFileError, match="1 of its 2 files are missing"):
+        read_model(str(tmp_path / "m-00002-of-00002.safetensors"))
+
+
 def test_an_unknown_family_is_counted_from_its_weights_or_refused(folder):
     config = CONFIG | {"model_type": "never_heard_of_it"}
     (folder / "config.json").write_text(json.dumps(config))

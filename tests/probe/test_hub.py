@@ -133,6 +133,16 @@ def test_a_config(server, spec):
     assert (model.name, count(model).total) == ("acme/model", TOTAL)
 
 
+@pytest.mark.parametrize("spec", both("acme/model-NVFP4"))
+def test_what_the_model_optimizer_wrote_beside_the_config(server, spec):
+    beside = {"quantization": {"quant_algo": "NVFP4", "exclude_modules": ["lm_head"]}, "producer": {"name": "modelopt"}}
+    put(server, "acme/model-NVFP4", {"config.json": config(), "hf_quant_config.json": json.dumps(beside).encode()})
+    quantization = read_model(spec).quantization
+    if quantization is not None:  # read by the config's own parser
+        assert quantization.scheme == "nvfp4"
+    assert any(path.endswith("hf_quant_config.json") for path, _, _ in server.asked)
+
+
 def test_the_token_goes_to_the_hub_and_not_further(server):
     put(server, "acme/model", {"config.json": config()})
     other = f"http://localhost:{server.server_port}/elsewhere"

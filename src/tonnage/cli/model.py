@@ -222,7 +222,7 @@ def _weights(summary: ModelSummary) -> list[str]:
     rows: list[tuple[str, str, str, str]] = []
     for name in sorted(names, key=lambda one: -summary.weights_bytes[one]):
         stored = summary.weights_bytes[name]
-        is_own = name == own and summary.checkpoint_bytes is not None
+        is_own = name == own and (summary.checkpoint_bytes is not None or summary.model.quantization is not None)
         mark = say("model.is_checkpoint") if is_own else ""
         weights = counts.text if FORMATS[name].kind == "gguf" else counts.total
         rows.append((name, f"{8 * stored / weights:.2f}", f"{stored / 2**30:,.1f}", mark))

@@ -70,6 +70,8 @@ _SCALES: Final = re.compile(
     r"|\.absmax|\.quant_map|\.nested_absmax|\.nested_quant_map|\.quant_state\..*|_scales|\.k_scale|\.v_scale)$"
 )
 _BUFFERS: Final = ("e_score_correction_bias", "rotary_emb.inv_freq", ".masked_bias", "attn.bias_mask", "layer_scalar")
+_SHARD: Final = re.compile(r"(?P<stem>.*)-(?P<number>\d{5,6})-of-(?P<count>\d{5,6})\.safetensors", re.DOTALL)
+_MAX_SHARDS: Final = 4096
 _LAYER: Final = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d{1,6})\.")
 
 
@@ -233,6 +235,23 @@ def parse_index(index: Mapping[str, Any], where: str = "model.safetensors.index.
         if not isinstance(place, str) or not re.fullmatch(r"[\w.+ -]{1,200}", place) or place.startswith("."):
             raise BadFileError(f"'{name[:60]}' lies in no file of this folder", where=where, fix="fetch it again")
     return cast("dict[str, str]", places)
+
+
+def shards_of(name: str, there: Collection[str]) -> list[str]:
+    """Return the files of a model that is split without an index, by the name of one of them; those missing as well.
+
+    >>> shards_of("model-00002-of-00002.safetensors", [])
+    ['model-00001-of-00002.safetensors', 'model-00002-of-00002.safetensors']
+    """
+    match = _SHARD.fullmatch(name)
+    if match is None or not 0 < int(match["count"]) <= _MAX_SHARDS or int(match["number"]) > int(match["count"]):
+        return [name]
+    width = len(match["number"])
+    names = [
+        f"{match['stem']}-{i:0{width}d}-of-{match['count']}.safetensors" for i in range(1, int(match["count"]) + 1)
+    ]
+    from_zero = f"{match['stem']}-{0:0{width}d}-of-{match['count']}.safetensors"
+    return [from_zero, *names[:-1]] if from_zero in there else names
 
 
 def unpacked(

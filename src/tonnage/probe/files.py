@@ -15,12 +15,11 @@ from tonnage.model.types import Model
 from tonnage.probe.repository import (
     CONFIG,
     MAX_JSON_BYTES,
-    Repository,
     is_pickle,
     read_gguf,
-    read_head,
     read_json,
     read_repository,
+    read_shards,
     refuse_pickle,
 )
 
@@ -120,8 +119,12 @@ def _is_zip_or_pickle(beginning: bytes) -> bool:
     return beginning[:2] == b"PK" or (beginning[:1] == b"\x80" and beginning[1:2] in b"\x02\x03\x04\x05")
 
 
-def _read_safetensors(folder: Repository, name: str, called: str) -> Model:
-    tensors = read_head(folder, name, safetensors.parse_header, 8 + safetensors.MAX_HEADER_BYTES)
+def _read_safetensors(folder: Folder, name: str, called: str) -> Model:
+    files = safetensors.shards_of(name, folder.names())
+    if len(files) > 1 and folder.whole(CONFIG, MAX_JSON_BYTES) is not None:
+        return read_repository(folder, folder.path.resolve().name)
+    _refuse_missing(folder, files, name)
+    tensors = read_shards(folder, files)
     return safetensors.counted_model(safetensors.unpacked(tensors), called, f"{folder.label}/{name}")
 
 
@@ -141,18 +144,18 @@ def _read_index(folder: Folder, index: dict[str, object], name: str, called: str
     if folder.whole(CONFIG, MAX_JSON_BYTES) is not None:
         return read_repository(folder, called or folder.path.resolve().name)
     files = sorted(set(safetensors.parse_index(index, name).values()))
+    _refuse_missing(folder, files, name)
+    tensors = read_shards(folder, files)
+    return safetensors.counted_model(
+        safetensors.unpacked(tensors), called or folder.path.resolve().name, str(folder.path)
+    )
+
+
+def _refuse_missing(folder: Folder, files: list[str], name: str) -> None:
     missing = sorted(set(files) - set(folder.names()))
     if missing:
         what = f"{len(missing)} of its {len(files)} files are missing, the first is {missing[0]}"
         raise BadFileError(what, where=str(folder.path / name), fix="put config.json or the files beside it")
-    tensors = [
-        tensor
-        for file in files
-        for tensor in read_head(folder, file, safetensors.parse_header, 8 + safetensors.MAX_HEADER_BYTES)
-    ]
-    return safetensors.counted_model(
-        safetensors.unpacked(tensors), called or folder.path.resolve().name, str(folder.path)
-    )
 
 
 def read_stream(stream: BinaryIO) -> Model:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -19,6 +20,8 @@ _MAX_SHARDS: Final = 1024
 _PICKLES: Final = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 CONFIG: Final = "config.json"
 INDEX: Final = "model.safetensors.index.json"
+QUANTIZATION: Final = "hf_quant_config.json"
+_QUANTIZED: Final = re.compile(r"fp8|fp4|int4|int8|w4a|w8a|awq", re.IGNORECASE)
 Parsed = TypeVar("Parsed")
 
 
@@ -110,7 +113,7 @@ def read_repository(repository: Repository, called: str, chosen: str = "") -> Mo
     """Return the model whose files these are: by its config.json, else from its weights' headers."""
     config = None if chosen else read_json(repository, CONFIG)
     if config is not None:
-        return _configured(repository, config, called)
+        return _configured(repository, _with_quantization(repository, config), called)
     names = repository.names()
     files = sorted(name for name in names if name.endswith(".gguf") and _is_wanted(name, chosen))
     whole = sorted({_first_part(name) for name in files})
@@ -125,6 +128,17 @@ def read_repository(repository: Repository, called: str, chosen: str = "") -> Mo
         raise refuse_pickle(next(name for name in names if is_pickle(name)), repository.label)
     wanted = f"no GGUF file named like '{chosen[:60]}'" if chosen else "neither config.json nor weights"
     raise BadFileError(f"holds {wanted}", where=repository.label, fix="give a folder or repository of a model")
+
+
+def _with_quantization(repository: Repository, config: dict[str, Any]) -> dict[str, Any]:
+    """Return a config with what NVIDIA's Model Optimizer writes into a file of its own.
+
+    Over a network the file is asked for only where the model's name says that it is quantised.
+    """
+    if "quantization_config" in config or not (repository.is_local or _QUANTIZED.search(repository.label)):
+        return config
+    beside = read_json(repository, QUANTIZATION)
+    return config if beside is None else config | {"quantization_config": {"quant_method": "modelopt"} | beside}
 
 
 def _first_part(name: str) -> str:
@@ -178,11 +192,20 @@ def _tensors(repository: Repository, names: tuple[str, ...] | None = None) -> tu
     there = repository.names() if names is None else names
     if index is not None:
         files = sorted(set(safetensors.parse_index(index, INDEX).values()))
-        if len(files) > _MAX_SHARDS or not set(files) <= set(there):
-            return ()
+    elif "model.safetensors" in there:
+        files = ["model.safetensors"]
     else:
-        files = [name for name in there if name.endswith(".safetensors")]
-        files = ["model.safetensors"] if "model.safetensors" in files else files if len(files) == 1 else []
+        first = next((name for name in there if name.endswith(".safetensors")), None)
+        files = safetensors.shards_of(first, there) if first else []
+        others = {name for name in there if name.endswith(".safetensors")} - set(files)
+        files = [] if others else files
+    return read_shards(repository, files) if files and set(files) <= set(there) else ()
+
+
+def read_shards(repository: Repository, files: Sequence[str]) -> tuple[StoredTensor, ...]:
+    """Return the tensors of several safetensors files."""
+    if len(files) > _MAX_SHARDS:
+        raise BadFileError(f"is split into {len(files)} files", where=repository.label, fix="give its config.json")
     found: list[StoredTensor] = []
     for name in files:
         found += read_head(repository, name, safetensors.parse_header, 8 + safetensors.MAX_HEADER_BYTES)
