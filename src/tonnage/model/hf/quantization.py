@@ -122,7 +122,9 @@ def quantization_from_mapping(config: Mapping[str, Any], layers: Sequence[Layer]
         scheme=scheme,
         unquantized=kept,
         group_size=group_size,
-        other_schemes=tuple(sorted((name, other) for name, other in others.items() if other != scheme)),
+        other_schemes=tuple(
+            sorted((name, other) for name, other in others.items() if other != scheme or name == "lm_head")
+        ),
     )
 
 
