@@ -16,6 +16,7 @@ from typing import Final
 
 from tonnage.model.types import (
     Attention,
+    CompressedAttention,
     GatedDeltaNet,
     LatentAttention,
     LightningAttention,
@@ -74,6 +75,8 @@ def cache(model: Model, kv_bytes_per_element: float = 2, state_dtype_bytes: floa
                 windows[window] = windows.get(window, 0.0) + per_token
             else:
                 growing += per_token
+            if isinstance(mixer, CompressedAttention):
+                growing += times * compressed_entry_bytes_per_token(mixer, kv_bytes_per_element)
     return Cache(bytes_per_token=growing, window_bytes_per_token=windows, state_bytes_per_sequence=once)
 
 
@@ -95,7 +98,12 @@ def mixer_bytes_per_token(mixer: Mixer, kv_bytes_per_element: float) -> float:
     match mixer:
         case Attention(stores_cache=True, is_bidirectional=False):
             value_dim = mixer.value_head_dim or mixer.head_dim
-            return kv_bytes_per_token(mixer.num_kv_heads, mixer.head_dim, value_dim, kv_bytes_per_element)
+            index_dim = mixer.indexer.head_dim if mixer.indexer else 0
+            keys = kv_bytes_per_token(mixer.num_kv_heads, mixer.head_dim, value_dim, kv_bytes_per_element)
+            return keys + index_dim * kv_bytes_per_element
+        case CompressedAttention():
+            # one head is key and value at once; transformers keeps it twice where there is nothing but the window
+            return mixer.head_dim * kv_bytes_per_element * (2 if mixer.compress_tokens is None else 1)
         case LatentAttention():
             index_dim = mixer.indexer.head_dim if mixer.indexer else 0
             return latent_bytes_per_token(mixer.kv_lora_rank, mixer.qk_rope_head_dim, index_dim, kv_bytes_per_element)
@@ -134,8 +142,54 @@ def mixer_state_bytes(mixer: Mixer, state_dtype_bytes: float = 2) -> float:
             return state_bytes(mixer.channels, mixer.conv_kernel, 0, state_dtype_bytes)
         case LightningAttention():
             return mixer.num_heads * mixer.head_dim**2 * state_dtype_bytes
+        case CompressedAttention():
+            return compressor_state_bytes(mixer, state_dtype_bytes)
         case _:
             return 0
+
+
+def compressed_entry_bytes_per_token(mixer: CompressedAttention, kv_bytes_per_element: float) -> float:
+    """Return what DeepSeek-V4's compressed entries add for each token: one entry, and index key, for several tokens.
+
+    Parameters
+    ----------
+    mixer : CompressedAttention
+        The mixer; one that has a window only adds nothing.
+    kv_bytes_per_element : float
+        Bytes of one number. [B]
+
+    Returns
+    -------
+    float
+        Bytes a token. [B]
+    """
+    if mixer.compress_tokens is None:
+        return 0
+    index_dim = mixer.indexer.head_dim if mixer.indexer else 0
+    return (mixer.head_dim + index_dim) * kv_bytes_per_element / mixer.compress_tokens
+
+
+def compressor_state_bytes(mixer: CompressedAttention, state_dtype_bytes: float = 2) -> float:
+    """Return what DeepSeek-V4's compressors hold back: values and gates of tokens that do not fill an entry yet.
+
+    Parameters
+    ----------
+    mixer : CompressedAttention
+        The mixer.
+    state_dtype_bytes : float
+        Bytes of one number. [B]
+
+    Returns
+    -------
+    float
+        Bytes a sequence at most: a whole entry's tokens, and where entries overlap the half that the next one needs. [B]
+    """
+    if mixer.compress_tokens is None:
+        return 0
+    widths = mixer.head_dim + (mixer.indexer.head_dim if mixer.indexer else 0)
+    series = 2 if mixer.has_overlap else 1
+    overlap = 1 if mixer.has_overlap else 0
+    return 2 * (series + overlap) * widths * mixer.compress_tokens * state_dtype_bytes
 
 
 def kv_bytes_per_token(num_kv_heads: Count, key_dim: Count, value_dim: Count, bytes_per_element: Bytes) -> Bytes:
@@ -238,7 +292,7 @@ def _window(mixer: Mixer) -> int | None:
     match mixer:
         case Attention():
             return mixer.window_tokens or mixer.chunk_tokens
-        case LatentAttention():
+        case LatentAttention() | CompressedAttention():
             return mixer.window_tokens
         case _:
             return None

@@ -116,9 +116,9 @@ def mimo_attention(f: Fields, kind: str) -> Attention:
     mixer = replace(attention(f, kind, qkv_bias="attention_bias"), value_head_dim=f.count("v_head_dim"))
     if kind != SLIDING:
         return mixer
-    # The file's `sliding_window_size` counts the tokens seen; transformers adds one for the query itself.
-    window = f.maybe_count("sliding_window_size") or f.count("sliding_window") - 1
-    return replace(mixer, num_kv_heads=2 * mixer.num_kv_heads, num_sinks=mixer.num_heads, window_tokens=max(1, window))
+    # transformers turns the authors' `sliding_window_size` into a `sliding_window` of one token more
+    window = f.maybe_count("sliding_window_size") or window_of(f)
+    return replace(mixer, num_kv_heads=2 * mixer.num_kv_heads, num_sinks=mixer.num_heads, window_tokens=window)
 
 
 def mimo_kinds(f: Fields) -> list[str]:
