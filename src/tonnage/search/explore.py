@@ -14,7 +14,7 @@ from typing import Any, Final
 from tonnage import datafiles
 from tonnage.engines.types import Engine
 from tonnage.estimate.compose_serving import estimate_serving, serving_load
-from tonnage.estimate.types import Candidate, Estimate, Layout, Offload, Recompute
+from tonnage.estimate.types import Candidate, Estimate, Interval, Layout, Offload, Recompute
 from tonnage.hardware.types import Cluster
 from tonnage.model.types import Model
 from tonnage.search.constraints import num_expert_layers, why_not
@@ -284,7 +284,11 @@ _ADAPTER_PRECISION: Final[Mapping[TrainingKind, Mapping[str, str]]] = {
 def explore_training(
     model: Model, load: Training, cluster: Cluster, software: Iterable[TrainingWays], fixed: Fixed
 ) -> Explored:
-    """Walk every training software, layout, precision, recomputation, offload and micro-batch on one cluster."""
+    """Walk every training software, layout, precision, recomputation, offload and micro-batch on one cluster.
+
+    All candidates of one software and precision are estimated together, as columns; only the best of each kind are
+    estimated once more by themselves, with pools and parts.
+    """
     walk = _Walk(fixed)
     num_devices, per_node = cluster.num_devices, len(cluster.node.devices)
     for ways in software:
@@ -292,13 +296,88 @@ def explore_training(
             continue
         base = Candidate(model=model, workload=load, cluster=cluster, engine=ways.name)
         used = num_devices if ways.spans_devices else 1
-        layouts = tuple(training_layouts(model, used, per_node, ways.ways, ways.zero))
-        layouts = (*layouts, *_training_layouts_around(base, fixed, num_devices))
-        for layout in layouts:
-            for precision, optimizer in _precisions(load.kind, ways, compute_type(cluster)):
-                candidate = replace(base, layout=layout, precision=precision, optimizer=optimizer)
-                _train_one(walk, candidate, ways)
+        layouts = (
+            *training_layouts(model, used, per_node, ways.ways, ways.zero),
+            *_training_layouts_around(base, fixed, num_devices),
+        )
+        for precision, optimizer in _precisions(load.kind, ways, compute_type(cluster)):
+            whole = replace(base, precision=precision, optimizer=optimizer)
+            _judge(walk, [c for layout in layouts for c in _trainings(walk, replace(whole, layout=layout), ways)])
     return walk.explored()
+
+
+def _trainings(walk: _Walk, candidate: Candidate, ways: TrainingWays) -> Iterator[Candidate]:
+    """Yield what one layout and precision can be combined with, the fixed fields set, impossible ones left out."""
+    load, fixed = candidate.workload, walk.fixed
+    assert isinstance(load, Training)
+    offloads = (Offload(),) if fixed.holds(*_OFFLOADS) else (Offload(), *_offloads(candidate, ways))
+    for offload in offloads:
+        for mode in ("none",) if fixed.holds("recompute") else ways.recompute:
+            trial = fixed.apply(replace(candidate, offload=offload, recompute=Recompute(mode)))
+            options = micro_batches(load.global_batch_size, trial.layout.dp)
+            if fixed.holds("micro_batch_size") or not options:
+                options = (trial.micro_batch_size,)
+            reason = why_not(replace(trial, micro_batch_size=options[0]))
+            if reason is not None:
+                walk.rule_out(trial, reason)
+                continue
+            for number in options:
+                one = replace(trial, micro_batch_size=number)
+                if walk.is_new(one):
+                    yield one
+
+
+def _judge(walk: _Walk, candidates: list[Candidate]) -> None:
+    """Estimate candidates of one software and precision together; keep the fastest of each kind that fits."""
+    if not candidates:
+        return
+    import numpy as np  # noqa: PLC0415  serving does without
+
+    from tonnage.estimate.compose_training import (  # noqa: PLC0415
+        case_of,
+        columns_of,
+        estimate_training,
+        training_columns,
+    )
+
+    walk.num_candidates += len(candidates)
+    rows = [columns_of(candidate) for candidate in candidates]
+    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    judged = training_columns(case_of(candidates[0]), columns)
+    shape = (len(candidates),)
+    device, host = (np.broadcast_to(b, shape) for b in (judged.device_bytes, judged.host_bytes))
+    rate = np.broadcast_to(judged.tokens_per_s_per_gpu, shape)
+    first = estimate_training(candidates[0]).footprint
+    over_device = device - first.capacity_bytes * _part(first.total)
+    over_host = host - first.host_capacity_bytes * _part(first.host_total)
+    fits = np.maximum(over_device, over_host) <= 0
+    if not fits.any():
+        fits = (device <= first.capacity_bytes) & (host <= first.host_capacity_bytes)
+    if not fits.any():
+        lacking = np.maximum(device - first.capacity_bytes, host - first.host_capacity_bytes)
+        walk.short.append(estimate_training(candidates[int(lacking.argmin())]))
+        return
+    stays = np.array([not candidate.offload.is_any for candidate in candidates])
+    if (fits & stays).any():
+        fits &= stays
+    best: dict[tuple[object, ...], int] = {}
+    for i in np.flatnonzero(fits):
+        candidate = candidates[int(i)]
+        layout = candidate.layout
+        key = (candidate.offload, layout.tp > 1, layout.pp > 1, layout.zero_stage)
+        if key not in best or rate[i] > rate[best[key]]:
+            best[key] = int(i)
+    fastest = sorted(best.values(), key=lambda i: -rate[i])[:_MOST_OF_A_KIND]
+    walk.kept += [estimate_training(candidates[i]) for i in fastest]
+
+
+_OFFLOADS: Final = ("offload.optimizer", "offload.parameters", "offload.activations")
+_MOST_OF_A_KIND: Final = 6
+
+
+def _part(total: Interval) -> float:
+    """Return the part of a capacity that a best estimate may take so that its upper end still fits."""
+    return total.best / total.high if total.high else 1.0
 
 
 def _training_layouts_around(base: Candidate, fixed: Fixed, num_devices: int) -> tuple[Layout, ...]:
@@ -334,63 +413,3 @@ def _offloads(candidate: Candidate, ways: TrainingWays) -> Iterator[Offload]:
         yield Offload(optimizer=True)
     if "parameters" in ways.offload and (zero == 3 or candidate.layout.num_devices == 1):
         yield Offload(optimizer=trains_all, parameters=True)
-
-
-def _train_one(walk: _Walk, candidate: Candidate, ways: TrainingWays) -> None:
-    """Look at one layout and precision: the largest micro-batch of each recomputation mode, on the device if it fits."""
-    fixed = walk.fixed
-    offload_is_fixed = fixed.holds("offload.optimizer", "offload.parameters", "offload.activations")
-    offloads = (Offload(),) if offload_is_fixed else (Offload(), *_offloads(candidate, ways))
-    worst: Estimate | None = None
-    for offload in offloads:
-        found = False
-        modes = ("none",) if fixed.holds("recompute") else ways.recompute
-        for mode in modes:
-            trial = fixed.apply(replace(candidate, offload=offload, recompute=Recompute(mode)))
-            best, short = _largest_micro_batch(walk, trial)
-            if best is not None:
-                walk.kept.append(best)
-                found = True
-            if short is not None and (worst is None or _total(short) < _total(worst)):
-                worst = short
-        if found:
-            return
-    if worst is not None:
-        walk.short.append(worst)
-
-
-def _total(estimate: Estimate) -> float:
-    return float(estimate.footprint.short_by_bytes)
-
-
-def _largest_micro_batch(walk: _Walk, candidate: Candidate) -> tuple[Estimate | None, Estimate | None]:
-    """Return the estimate with the largest micro-batch that fits, or that of the smallest which does not."""
-    from tonnage.estimate.compose_training import estimate_training  # noqa: PLC0415  needs numpy; serving does not
-
-    load = candidate.workload
-    assert isinstance(load, Training)
-    options = micro_batches(load.global_batch_size, candidate.layout.dp)
-    if walk.fixed.holds("micro_batch_size"):
-        options = (candidate.micro_batch_size,)
-    trials = [replace(candidate, micro_batch_size=number) for number in options] or [candidate]
-    if not walk.is_new(trials[0]):
-        return None, None
-    reason = why_not(trials[0])
-    if reason is not None:
-        walk.rule_out(trials[0], reason)
-        return None, None
-    estimates: dict[int, Estimate] = {}
-
-    def fits(place: int) -> bool:
-        if place not in estimates:
-            walk.num_candidates += 1
-            estimates[place] = estimate_training(trials[place])
-        return estimates[place].footprint.fits_surely
-
-    low, high = 0, len(trials)
-    if not fits(0):
-        return (estimates[0], None) if estimates[0].footprint.fits else (None, estimates[0])
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return estimates[low], None
