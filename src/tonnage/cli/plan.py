@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 _LOAD = ("context", "concurrency", "input_tokens", "output_tokens", "ttft", "tpot", "seq_len", "global_batch", "tokens",
          "lora_rank")  # fmt: skip
-_LIMITS = ("budget", "rent", "spend", "deadline", "max_power", "require", "engines", "prices", "today", "intent")
+_LIMITS = {
+    "budget": "budget", "rent": "rent", "spend": "spend", "deadline": "deadline", "max_power": "max_power",
+    "require": "require", "engine": "engines", "price": "prices", "today": "today", "intent": "intent",
+}  # fmt: skip
 _PIN_OPTIONS = {
     "tp": "layout.tp", "pp": "layout.pp", "cp": "layout.cp", "ep": "layout.ep", "dp": "layout.dp",
     "zero": "layout.zero_stage", "micro_batch": "micro_batch_size", "recompute": "recompute", "optimizer": "optimizer",
@@ -61,7 +64,6 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--lora-rank", metavar="N", help="LoRA and QLoRA: rank of the adapters. [16]"),
             click.option(
                 "--gpu",
-                "gpus",
                 multiple=True,
                 metavar="NAME:N",
                 shell_complete=_complete_gpu,
@@ -69,7 +71,7 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
             ),
             click.option("--nodes", type=int, default=1, metavar="N", help="Equal machines. [1]"),
             click.option("--host", metavar="TEXT", help='The machine around them. ["64 GiB ddr5-5600 x2"]'),
-            click.option("--here", "is_here", is_flag=True, help="This machine as it is: free memory counts."),
+            click.option("--here", is_flag=True, help="This machine as it is: free memory counts."),
             click.option("--reserve", metavar="SIZE", help='Taken of each card by desktop and others, "1 GiB".'),
             click.option("--budget", metavar="MONEY", help='To buy, the whole machine: "25000 CNY".'),
             click.option("--rent", metavar="MONEY", help='To rent: "3 USD/h".'),
@@ -77,8 +79,8 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--deadline", metavar="TIME", help='For the whole job: "3d".'),
             click.option("--max-power", metavar="POWER", help='Of all cards: "800W".'),
             click.option("--require", multiple=True, metavar="NAMES", help="ecc, p2p, nvlink, official."),
-            click.option("--engine", "engines", multiple=True, metavar="NAMES", help="Only these engines."),
-            click.option("--price", "prices", multiple=True, metavar="GPU=MONEY", help='A price: rtx-4090="1800 USD".'),
+            click.option("--engine", multiple=True, metavar="NAMES", help="Only these engines."),
+            click.option("--price", multiple=True, metavar="GPU=MONEY", help='A price: rtx-4090="1800 USD".'),
             click.option("--today", metavar="FILE", help="Today's stack, for what carries over."),
             click.option(
                 "--intent", type=click.Choice(("experiment", "train", "serve", "batch")), help="What matters."
@@ -99,8 +101,8 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--max-batched-tokens", metavar="N", help="Pin: tokens of one engine step."),
             click.option("--utilization", metavar="0-1", help="Pin: the engine's share of a card's memory."),
             click.option("--cpu-experts", metavar="N|all", help="Pin: layers whose experts stay in host memory."),
-            click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Pin any field of a plan."),
-            click.option("--import", "imported", metavar="FILE", help="Read pins from a configuration or launch line."),
+            click.option("--set", multiple=True, metavar="PATH=VALUE", help="Pin any field of a plan."),
+            click.option("--import", metavar="FILE", help="Read pins from a configuration or launch line."),
             click.option("--pick", type=click.IntRange(1), default=1, metavar="N", help="Which plan -o keeps. [1]"),
             click.option("-o", "--output", metavar="FILE", help="Keep a plan in a file; - prints it."),
         )
@@ -113,9 +115,7 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("spec", metavar="MODEL", required=False, shell_complete=_complete_model)
 @_options
 @common
-def command(
-    spec: str | None, imported: str | None, pick: int, output: str | None, is_json: bool, is_quiet: bool, **words: Any
-) -> int:
+def command(spec: str | None, pick: int, output: str | None, is_json: bool, is_quiet: bool, **words: Any) -> int:
     """Find the ways to serve or train MODEL: ranked plans, why the others lost, what would make it fit.
 
     Exit code 3 says that nothing fits.
@@ -128,7 +128,7 @@ def command(
     """
     from tonnage import api
 
-    adopted = _adopt(imported, is_quiet=is_quiet)
+    adopted = _adopt(words["import"], is_quiet=is_quiet)
     request = _request(spec, words, adopted)
     answer = api.plan(request)
     if output is not None:
@@ -182,8 +182,8 @@ def _request(spec: str | None, words: dict[str, Any], adopted: Adopted | None) -
         raise RequestError("one goal at a time", where="--finetune", fix=f"leave out --{words['goal']}")
     load = {name: words[name] for name in _LOAD if words[name] is not None}
     pins = {path: words[name] for name, path in _PIN_OPTIONS.items() if words[name] is not None}
-    limits = {name: words[name] for name in _LIMITS}
-    gpus, nodes = tuple(words["gpus"]), words["nodes"]
+    limits = {name: words[option] for option, name in _LIMITS.items()}
+    gpus, nodes = tuple(words["gpu"]), words["nodes"]
     if adopted is not None:
         goal = goal or adopted.goal
         is_serving = goal == "serve"
@@ -210,11 +210,11 @@ def _request(spec: str | None, words: dict[str, Any], adopted: Adopted | None) -
         gpus=gpus,
         nodes=nodes,
         host=words["host"],
-        is_here=words["is_here"],
+        is_here=words["here"],
         reserve=words["reserve"],
         limits=limits,
         pins=pins,
-        sets=words["sets"],
+        sets=words["set"],
     )
 
 

@@ -21,11 +21,11 @@ def to_lines(answer: Answer) -> list[str]:
     lines = _assumed(answer)
     lines += [*_headline(answer), ""]
     if answer.plans:
-        lines += [*_plans(answer), *_notes(answer.plans), ""]
-    lines += _changes(answer)
-    lines += _lost(answer)
-    lines += [line for text in answer.warnings for line in wrap(say("plan.warning", text=text), columns=_COLUMNS)]
-    lines += ["", *_next(answer)] if answer.plans else []
+        lines += [*_plans(answer), *_notes(answer.plans), *_rule(answer.request), ""]
+    lines += [*_changes(answer), *_lost(answer)]
+    warnings = [line for text in answer.warnings for line in wrap(say("plan.warning", text=text), columns=_COLUMNS)]
+    lines += [*warnings, ""] if warnings else []
+    lines += _next(answer) if answer.plans else []
     while lines and not lines[-1]:
         lines.pop()
     return lines
@@ -231,9 +231,11 @@ def _lost(answer: Answer) -> list[str]:
     if not rest:
         return []
     lines = [say("plan.lost")]
+    told: set[str] = set()
     for one in rest:
         lines += wrap(f"{one.what}: {one.reason}", columns=_COLUMNS, indent="  ")
-        if one.command and answer.plans:
+        if one.command and answer.plans and one.command not in told:
+            told.add(one.command)
             lines.append(style(f"    {say('plan.instead')} {one.command}", "dim"))
     return [*lines, ""]
 
@@ -252,8 +254,14 @@ def _next(answer: Answer) -> list[str]:
         import shlex
 
         lines.append(f"  {shlex.join(launch)}  {style('# ' + say('plan.next_start'), 'dim')}")
-    rule = say("plan.rule", objective=say(f"plan.objective_{_objective(answer.request)}"))
-    return [*(style(line, "dim") for line in wrap(rule, columns=_COLUMNS)), "", *lines]
+    return lines
+
+
+def _rule(request: Request) -> list[str]:
+    """Say what the plans are ordered by."""
+    goal = "serve" if isinstance(request.workload, Serving) else "train"
+    text = say(f"plan.rule_{goal}", objective=say(f"plan.objective_{_objective(request)}"))
+    return [style(line, "dim") for line in wrap(text, columns=_COLUMNS, indent="  ")]
 
 
 def _objective(request: Request) -> str:

@@ -34,6 +34,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{name} is an unofficial board: no warranty, altered firmware; test it under load before you rely on it",
         "{name} 是非官方改装卡：无质保、固件经修改，使用前请做满载测试",
     ),
+    "mixed": (
+        "the cards differ: every share is cut for {num} of the smallest, {name}",
+        "显卡型号不同：按 {num} 张最小的 {name} 划分",
+    ),
     "trap_display": (
         "a screen hangs on this card: {taken} of it is taken already and other programs may take more",
         "该显卡连接了显示器：已占用 {taken}，其他程序可能继续占用",
@@ -99,16 +103,20 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "col_cost": ("cost", "费用"),
     "of": ("{used} of {capacity}", "{used} / {capacity}"),
     "why_first": ("why this order", "为什么这样排序"),
-    "rule": (
+    "rule_serve": (
         (
-            "sure fits come before fits at the best estimate only, kept limits before broken ones, weights of 4 bits or "
-            "more before smaller ones (they answer visibly worse), then {objective}"
+            "order: sure fits before those that fit at the best estimate only, weights of 4 bits or more before smaller "
+            "ones (they answer visibly worse), then {objective}"
         ),
-        "先比在误差上限仍放得下的，再比是否满足限制，再比权重是否不低于 4 位（更低时质量明显下降），最后比{objective}",
+        "排序：误差上限也放得下的在前，权重不低于 4 位的在前（更低时质量明显下降），再按{objective}",
+    ),
+    "rule_train": (
+        "order: sure fits before those that fit at the best estimate only, then {objective}",
+        "排序：误差上限也放得下的在前，再按{objective}",
     ),
     "objective_speed": ("speed", "速度"),
     "objective_throughput": ("throughput", "吞吐量"),
-    "objective_cost": ("cost", "费用"),
+    "objective_cost": ("price of a token a second", "每 token/s 的价格"),
     "lost": ("why the others lost", "其他方案为什么落选"),
     "slower": ("{percent} % slower than #{rank}", "比 #{rank} 慢 {percent}%"),
     "unsure": ("fits at the best estimate, not at the upper end", "按最佳估计放得下，按误差上限放不下"),

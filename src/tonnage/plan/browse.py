@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tonnage.estimate.types import Estimate
+from tonnage.estimate.weights import checkpoint_format, weights_bytes
 from tonnage.hardware.catalogue import devices
 from tonnage.hardware.ecosystem import driver_class
 from tonnage.hardware.types import Device
@@ -18,12 +19,16 @@ from tonnage.model.types import Model
 from tonnage.plan.choose import MOST_REJECTIONS, number, pinned
 from tonnage.plan.request import command
 from tonnage.plan.scene import Price, broken_limit, explore, objective, set_scene, where_it_lives
-from tonnage.plan.types import Answer, Rejection, Request
+from tonnage.plan.types import Answer, Limits, Rejection, Request
 from tonnage.plan.where import place
 from tonnage.search import rank
 from tonnage.search.constraints import lacks
+from tonnage.workload.types import Serving
 
 _COUNTS: Final = (1, 2, 4, 8)
+# One engine of each family and one format of each size: the card is what is chosen here, `--gpu CARD` shows the rest.
+_ENGINES: Final = ("vllm", "llama.cpp", "ktransformers")
+_FORMATS: Final = ("bf16", "fp8", "q8_0", "awq", "q4_k_m")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,20 +60,23 @@ def browse(request: Request, model: Model, price: Price) -> Answer:
     found: list[Offered] = []
     broken: list[Offered] = []
     num_candidates = 0
+    least_bytes = min(sum(weights_bytes(model, name).values()) for name in (*_FORMATS, checkpoint_format(model)))
+    if "precision.weights" in request.pins or not isinstance(request.workload, Serving):
+        least_bytes = 0
     for device in devices():
         if lacks(device, request.limits.require):
             continue
-        for offered, looked in _on(device, request, model, price):
+        for offered, looked in _on(device, request, model, price, least_bytes):
             num_candidates += looked
             if offered is not None:
                 (broken if broken_limit(offered.estimate, request.limits) else found).append(offered)
     wish = wanted(request)
-    chosen = short_list(_in_order(found, wish))
+    chosen = short_list(_in_order(found, wish, request.limits))
     plans = [
         replace(plan, request=one.request)
         for plan, one in zip(number(request, [one.estimate for one in chosen]), chosen, strict=True)
     ]
-    rejections = [_rejection(one, request) for one in short_list(_in_order(broken, wish))]
+    rejections = [_rejection(one, request) for one in short_list(_in_order(broken, wish, request.limits))]
     if not plans and not rejections:
         rejections = [Rejection(what=say("plan.where_open"), reason=say("plan.no_card", num=_COUNTS[-1]))]
     return Answer(
@@ -86,24 +94,53 @@ def wanted(request: Request) -> str:
     return objective(request) if not has_money_limit else "throughput"
 
 
-def _on(device: Device, request: Request, model: Model, price: Price) -> Iterator[tuple[Offered | None, int]]:
-    """Yield the best way on the smallest number of a card that does, and how many candidates were looked at."""
+def _on(
+    device: Device, request: Request, model: Model, price: Price, least_bytes: int
+) -> Iterator[tuple[Offered | None, int]]:
+    """Yield the best way on the smallest number of a card that holds the model, and on one card with a host's help.
+
+    Numbers whose memory together is less than the smallest weights need no look.
+    """
+    is_alone = False
     for count in _COUNTS:
-        here = replace(request, where=replace(request.where, gpus=((device.slug, count),)))
-        scene = set_scene(here, model, place(here.where).cluster)
-        explored = explore(scene)
-        kept = [e for e in explored.kept if rank.placement(e) == "gpu"] or list(explored.kept)
-        if kept:
-            best = rank.ranked([price(e) for e in kept], "throughput", lambda e: not broken_limit(e, request.limits))[0]
-            yield Offered(request=here, device=device, estimate=best), explored.num_candidates
-            return
-        yield None, explored.num_candidates
+        if count * device.memory_bytes < least_bytes:
+            continue
+        offered, looked = _best(device, count, request, model, price, may_offload=False)
+        yield offered, looked
+        if offered is not None:
+            is_alone = count == 1
+            break
+    if not is_alone:
+        yield _best(device, 1, request, model, price, may_offload=True)
 
 
-def _in_order(offered: Iterable[Offered], wish: str) -> list[Offered]:
+def _best(
+    device: Device, count: int, request: Request, model: Model, price: Price, *, may_offload: bool
+) -> tuple[Offered | None, int]:
+    here = replace(request, where=replace(request.where, gpus=((device.slug, count),)))
+    scene = set_scene(here, model, place(here.where).cluster)
+    if not request.limits.engines:
+        scene = replace(scene, engines=tuple(e for e in scene.engines if e.name in _ENGINES))
+    formats = (*_FORMATS, checkpoint_format(model))
+    explored = explore(replace(scene, fixed=replace(scene.fixed, formats=formats, may_offload=may_offload)))
+    if not explored.kept:
+        return None, explored.num_candidates
+    keeps = [price(e) for e in explored.kept]
+    best = rank.ranked(keeps, "throughput", lambda e: not broken_limit(e, request.limits))[0]
+    return Offered(request=here, device=device, estimate=best), explored.num_candidates
+
+
+def _in_order(offered: Iterable[Offered], wish: str, limits: Limits) -> list[Offered]:
+    """Rank cards; where money is limited, a card whose price is not known comes after those that surely keep to it."""
     by_estimate = {id(one.estimate): one for one in offered}
     in_order = rank.ranked([one.estimate for one in by_estimate.values()], wish)
-    return [by_estimate[id(estimate)] for estimate in in_order]
+    return [by_estimate[id(e)] for e in sorted(in_order, key=lambda e: _price_is_open(e, limits))]
+
+
+def _price_is_open(estimate: Estimate, limits: Limits) -> bool:
+    cost = estimate.cost
+    asked = ((limits.budget, cost.purchase_usd), (limits.rent, cost.usd_per_hour), (limits.spend, cost.usd_total))
+    return any(limit is not None and figure is None for limit, figure in asked)
 
 
 def short_list(in_order: list[Offered], most: int = rank.MOST_SHOWN) -> list[Offered]:

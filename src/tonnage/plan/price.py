@@ -41,7 +41,13 @@ def _total(rent: float, job: Interval) -> Interval:
 
 def cheapest_offer(device: Device) -> Offer | None:
     """Return the cheapest offer on demand, None where nobody on record rents the device."""
-    return next((offer for offer in offers(device) if offer.usd_per_device_hour is not None), None)
+    if device.slug not in _CHEAPEST:
+        known = (offer for offer in offers(device) if offer.usd_per_device_hour is not None)
+        _CHEAPEST[device.slug] = next(known, None)
+    return _CHEAPEST[device.slug]
+
+
+_CHEAPEST: dict[str, Offer | None] = {}
 
 
 def hourly_usd(candidate: Candidate) -> float | None:

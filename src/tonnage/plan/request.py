@@ -278,7 +278,7 @@ def _goal_arguments(request: Request) -> Sequence[str]:
         values = (
             ("--seq-len", load.seq_len if "--seq-len" not in said else None),
             ("--global-batch", load.global_batch_size if "--global-batch" not in said else None),
-            ("--tokens", load.num_tokens),
+            ("--tokens", None if load.num_tokens is None else write_count(load.num_tokens)),
             ("--lora-rank", load.lora_rank if has_rank and "--lora-rank" not in said else None),
         )
     return [*words, *_pairs(values)]
@@ -324,6 +324,18 @@ def _limit_arguments(limits: Limits) -> Sequence[str]:
 
 def _pin_arguments(pins: Mapping[str, Scalar]) -> Sequence[str]:
     return [word for path, value in pins.items() for word in write_pin(path, value)]
+
+
+def write_count(number: int) -> str:
+    """Write a count exactly, with the largest prefix that loses nothing.
+
+    >>> write_count(15 * 10**12), write_count(1234)
+    ('15T', '1234')
+    """
+    for scale, name in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
+        if number % scale == 0:
+            return f"{number // scale}{name}"
+    return str(number)
 
 
 def write_reserve(num_bytes: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -44,7 +45,7 @@ def place(where: Where) -> Placed:
     named = [(resolve(name), name, number) for name, number in where.gpus]
     assumptions = [say("gpus.assumed", query=name, assumed=match.assumed) for match, name, _ in named if match.assumed]
     found = [(device(match.slug, match.sold_bytes), number) for match, _, number in named]
-    devices = tuple(one for one, number in found for _ in range(number))
+    devices = _smallest_first(one for one, number in found for _ in range(number))
     host = _host(where, devices[0])
     if host.is_assumed:
         assumptions.append(say("plan.assumed_host", host=DEFAULT_HOST))
@@ -55,11 +56,18 @@ def place(where: Where) -> Placed:
     if where.num_nodes > 1:
         assumptions.append(say("plan.assumed_network"))
     warnings = dict.fromkeys(text for one, _ in found for text in risks(one))
+    if len(found) > 1:
+        warnings[say("plan.mixed", num=len(devices), name=devices[0].name)] = None
     return Placed(
         cluster=_cluster(devices, host, where.num_nodes, reserved),
         assumptions=tuple(assumptions),
         warnings=tuple(warnings),
     )
+
+
+def _smallest_first(devices: Iterable[Device]) -> tuple[Device, ...]:
+    """Order cards so that the one with the least memory, then bandwidth, comes first: estimates go by it."""
+    return tuple(sorted(devices, key=lambda one: (one.memory_bytes, one.bandwidth_bytes_per_s)))
 
 
 def _host(where: Where, first: Device) -> Host:
@@ -83,7 +91,7 @@ def place_here(where: Where, sample: MachineSample) -> Placed:
     if not sample.devices:
         fix = "name one with --gpu, or mend the driver: nvidia-smi must list the card"
         raise OutsideError("no accelerator was found on this machine", where="--here", fix=fix)
-    devices = tuple(replace(find_device(one.name), memory_bytes=one.memory_bytes) for one in sample.devices)
+    devices = _smallest_first(replace(find_device(one.name), memory_bytes=one.memory_bytes) for one in sample.devices)
     taken = max(one.taken_bytes for one in sample.devices)
     reserved = taken if where.reserve_bytes is None else where.reserve_bytes
     host = _host(where, devices[0])

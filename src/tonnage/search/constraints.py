@@ -8,7 +8,16 @@ from typing import Final
 from tonnage.estimate.types import Candidate
 from tonnage.hardware.types import Cluster, Device
 from tonnage.messages import say
-from tonnage.model.types import Attention, GatedDeltaNet, LatentAttention, LightningAttention, Mamba2, Model, Moe
+from tonnage.model.types import (
+    Attention,
+    GatedDeltaNet,
+    LatentAttention,
+    Layer,
+    LightningAttention,
+    Mamba2,
+    Model,
+    Moe,
+)
 from tonnage.workload.types import Training
 
 Reason = str
@@ -17,6 +26,29 @@ _NO_BF16: Final = frozenset({"Turing", "Volta", "Pascal", "Maxwell"})
 
 def head_counts(model: Model) -> tuple[int, ...]:
     """Return the numbers of heads that tensor parallelism must divide, of every kind of layer."""
+    return _shape(model)[0]
+
+
+def num_experts(model: Model) -> int:
+    """Return the routed experts of a layer, 0 for a dense model."""
+    return _shape(model)[1]
+
+
+_SHAPES: dict[int, tuple[tuple[Layer, ...], tuple[tuple[int, ...], int]]] = {}
+_MOST_SHAPES: Final = 16
+
+
+def _shape(model: Model) -> tuple[tuple[int, ...], int]:
+    """Return heads and experts, counted once a model: a search asks thousands of times."""
+    known = _SHAPES.get(id(model.layers))
+    if known is None or known[0] is not model.layers:
+        if len(_SHAPES) >= _MOST_SHAPES:
+            _SHAPES.clear()
+        known = _SHAPES[id(model.layers)] = model.layers, (_count_heads(model), _count_experts(model))
+    return known[1]
+
+
+def _count_heads(model: Model) -> tuple[int, ...]:
     counts: set[int] = set()
     for layer, _ in model.groups():
         for mixer in layer.mixers:
@@ -27,8 +59,7 @@ def head_counts(model: Model) -> tuple[int, ...]:
     return tuple(sorted(counts))
 
 
-def num_experts(model: Model) -> int:
-    """Return the routed experts of a layer, 0 for a dense model."""
+def _count_experts(model: Model) -> int:
     parts = (part for layer, _ in model.groups() for part in layer.feed_forwards)
     return max((part.num_experts for part in parts if isinstance(part, Moe)), default=0)
 

@@ -16,9 +16,12 @@ from tonnage.engines.types import Engine
 from tonnage.estimate.compose_serving import estimate_serving, serving_load
 from tonnage.estimate.types import Candidate, Estimate, Interval, Layout, Offload, Recompute
 from tonnage.hardware.types import Cluster
+from tonnage.messages import say
 from tonnage.model.types import Model
 from tonnage.search.constraints import num_expert_layers, why_not
 from tonnage.search.space import (
+    bits_class,
+    bits_of,
     cache_formats,
     micro_batches,
     serving_layouts,
@@ -61,11 +64,12 @@ class Explored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fixed:
-    """What the person fixed: the paths, how they are set, and the engines that may be used."""
+    """What is fixed: the paths and how they are set; and to what the walk is narrowed."""
 
     paths: frozenset[str] = frozenset()
     apply: Pinned = lambda candidate: candidate
-    engines: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()  # weight formats to try; none named = all
+    may_offload: bool = True
 
     def holds(self, *paths: str) -> bool:
         """Whether any of the paths is fixed."""
@@ -102,6 +106,8 @@ class _Walk:
         self.short: list[Estimate] = []
         self.ruled_out: list[RuledOut] = []
         self.num_candidates = 0
+        self.margin = 0.0
+        self.least: dict[object, tuple[float, Candidate, Engine]] = {}  # what misses least, by size of weights
         self._seen: set[Any] = set()
 
     def is_new(self, candidate: Candidate) -> bool:
@@ -119,6 +125,13 @@ class _Walk:
             return False
         self._seen.add(key)
         return True
+
+    def miss(self, short: float, candidate: Candidate, engine: Engine) -> None:
+        """Remember a way that is short, if it misses less than others with weights of its size."""
+        size = bits_class(bits_of(candidate.precision.weights))
+        known = self.least.get(size)
+        if known is None or short < known[0]:
+            self.least[size] = short, candidate, engine
 
     def rule_out(self, candidate: Candidate, reason: str) -> None:
         self.num_candidates += 1
@@ -148,6 +161,8 @@ def explore_serving(model: Model, load: Serving, cluster: Cluster, engines: Iter
         caches = cache_formats(engine.traits)
         per_node = len(cluster.node.devices)
         formats = ("",) if fixed.holds("precision.weights") else weight_formats(model, engine.traits)
+        if fixed.formats:
+            formats = [name for name in formats if name in (*fixed.formats, "")]
         layouts: Sequence[Layout] = serving_layouts(model, cluster.num_devices, per_node, engine.traits.parallelisms)
         if fixed.holds("layout.tp", "layout.pp", "layout.dp"):
             layouts = (*layouts, *_layouts_around(base, fixed, cluster.num_devices))
@@ -156,6 +171,8 @@ def explore_serving(model: Model, load: Serving, cluster: Cluster, engines: Iter
                 precision = Precision(weights=weights or "bf16", compute=compute, kv=caches[0])
                 candidate = fixed.apply(replace(base, layout=layout, precision=precision))
                 _serve_one(walk, candidate, engine, caches)
+    missed = (estimate_serving(candidate, engine.accounting) for _, candidate, engine in walk.least.values())
+    walk.short += (estimate for estimate in missed if not estimate.footprint.fits)
     return walk.explored()
 
 
@@ -183,6 +200,7 @@ def _serve_one(walk: _Walk, candidate: Candidate, engine: Engine, caches: Sequen
         load = serving_load(trial, engine.accounting)
         needed = engine.accounting.memory(load)
         margin = 1.0 + needed.relative_error
+        walk.margin = needed.relative_error * float(needed.device_bytes() + needed.host_bytes())
         device = float(needed.device_bytes()) * margin - float(needed.capacity_bytes)
         return max(device, float(needed.host_bytes()) * margin - float(load.host_memory_bytes), 0.0)
 
@@ -194,11 +212,11 @@ def _serve_one(walk: _Walk, candidate: Candidate, engine: Engine, caches: Sequen
         *_smaller_cache(walk.fixed, candidate, caches, short),
         *_moved(walk.fixed, candidate, engine, short, here),
     ]
-    plain = estimate_serving(candidate, engine.accounting)
-    if plain.footprint.fits:
-        walk.kept.append(plain)
-    else:
-        walk.short.append(plain)
+    if here <= walk.margin:
+        plain = estimate_serving(candidate, engine.accounting)
+        if plain.footprint.fits:
+            walk.kept.append(plain)
+    walk.miss(here, candidate, engine)
     walk.kept += (estimate_serving(one, engine.accounting) for one in found)
 
 
@@ -218,7 +236,7 @@ def _moved(
     fixed: Fixed, candidate: Candidate, engine: Engine, short: Callable[[Candidate], float], here: float
 ) -> Iterator[Candidate]:
     """Move as few layers' experts to the host as make it fit; for a dense model, whole layers."""
-    if fixed.holds("offload.num_cpu_expert_layers", "offload.num_cpu_layers"):
+    if not fixed.may_offload or fixed.holds("offload.num_cpu_expert_layers", "offload.num_cpu_layers"):
         return
     placements, layers = engine.traits.placements, candidate.model.num_layers
     has_experts = num_expert_layers(candidate.model) > 0
@@ -252,6 +270,7 @@ class TrainingWays:
     spans_devices: bool
     recipes: tuple[Mapping[str, Any], ...]
     min_devices_for_offload: int
+    vendors: tuple[str, ...]
     source: str
 
 
@@ -269,6 +288,7 @@ def training_ways() -> tuple[TrainingWays, ...]:
             spans_devices=row["spans_devices"],
             recipes=tuple(row["recipes"]),
             min_devices_for_offload=row.get("min_devices_for_offload", 1),
+            vendors=tuple(row["vendors"]),
             source=row["source"],
         )
         for name, row in datafiles.table("search/training.toml").items()
@@ -292,9 +312,11 @@ def explore_training(
     walk = _Walk(fixed)
     num_devices, per_node = cluster.num_devices, len(cluster.node.devices)
     for ways in software:
-        if load.kind.value not in ways.methods:
-            continue
         base = Candidate(model=model, workload=load, cluster=cluster, engine=ways.name)
+        reason = _cannot(ways, load.kind, cluster)
+        if reason is not None:
+            walk.rule_out(base, reason)
+            continue
         used = num_devices if ways.spans_devices else 1
         layouts = (
             *training_layouts(model, used, per_node, ways.ways, ways.zero),
@@ -306,11 +328,21 @@ def explore_training(
     return walk.explored()
 
 
+def _cannot(ways: TrainingWays, kind: TrainingKind, cluster: Cluster) -> str | None:
+    """Return why a training software cannot do what is asked on these devices, or None."""
+    if kind.value not in ways.methods:
+        return say("search.no_method", name=ways.name, method=kind.value)
+    foreign = next((d for d in cluster.node.devices if d.vendor.lower() not in ways.vendors), None)
+    return say("search.no_vendor", name=ways.name, device=foreign.name) if foreign else None
+
+
 def _trainings(walk: _Walk, candidate: Candidate, ways: TrainingWays) -> Iterator[Candidate]:
     """Yield what one layout and precision can be combined with, the fixed fields set, impossible ones left out."""
     load, fixed = candidate.workload, walk.fixed
     assert isinstance(load, Training)
-    offloads = (Offload(),) if fixed.holds(*_OFFLOADS) else (Offload(), *_offloads(candidate, ways))
+    offloads = (
+        (Offload(),) if fixed.holds(*_OFFLOADS) or not fixed.may_offload else (Offload(), *_offloads(candidate, ways))
+    )
     for offload in offloads:
         for mode in ("none",) if fixed.holds("recompute") else ways.recompute:
             trial = fixed.apply(replace(candidate, offload=offload, recompute=Recompute(mode)))

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from tonnage.estimate.types import Estimate, Interval
-from tonnage.search.space import bits_of
+from tonnage.search.space import LEAST_GOOD_BITS, bits_class, bits_of
 from tonnage.workload.types import Serving
 
-# An assumption, said in the answer: below about four bits a weight most models answer visibly worse.
-LEAST_GOOD_BITS: Final = 3.9
 MOST_SHOWN: Final = 6
 OBJECTIVES: Final = ("speed", "throughput", "cost")
 
@@ -46,12 +44,13 @@ def weights_bits(estimate: Estimate) -> float:
 
 
 def objective_of(estimate: Estimate, objective: str) -> float:
-    """Return the figure to be made small: seconds a token, or money; what is not known comes last."""
+    """Return the figure to be made small: seconds a token, money for the job, or the price of a token a second."""
     performance, cost = estimate.performance, estimate.cost
     if objective == "cost":
-        price = _best(cost.usd_total)
-        price = _best(cost.purchase_usd) if price is None else price
-        return float("inf") if price is None else price
+        total, bought, rate = _best(cost.usd_total), _best(cost.purchase_usd), _best(performance.tokens_per_s)
+        if total is not None:
+            return total
+        return float("inf") if bought is None or not rate else bought / rate
     if objective == "speed" and isinstance(estimate.candidate.workload, Serving):
         single = _best(performance.tpot_seconds)
         if single is not None and estimate.candidate.workload.concurrency == 1:
@@ -93,15 +92,6 @@ def placement(estimate: Estimate) -> str:
         if is_there:
             return name
     return "gpu"
-
-
-def bits_class(bits: float) -> int:
-    """Return the step of size that weights stand on: 16, 8, 6, 4 or fewer bits.
-
-    >>> bits_class(8.5), bits_class(4.84), bits_class(3.06)
-    (8, 4, 2)
-    """
-    return next((step for step, least in ((16, 12.0), (8, 7.0), (6, 5.2), (4, LEAST_GOOD_BITS)) if bits >= least), 2)
 
 
 def kind(estimate: Estimate) -> tuple[object, ...]:

@@ -22,6 +22,8 @@ _LADDER: Final = (
     "bf16", "fp8", "q8_0", "q6_k", "q5_k_m", "awq", "nvfp4", "q4_k_m", "nf4", "iq4_xs", "q3_k_m", "iq3_xxs",
     "q2_k", "iq2_xxs",
 )  # fmt: skip
+# An assumption, said in the answer: below about four bits a weight most models answer visibly worse.
+LEAST_GOOD_BITS: Final = 3.9
 _PLAIN: Final = frozenset({"bf16", "fp16", "fp32", "f16", "f32", "gguf_bf16"})
 
 
@@ -38,6 +40,15 @@ def divisors(number: int) -> tuple[int, ...]:
 def bits_of(weights: str) -> float:
     """Return the bits of one weight in a format."""
     return find_format(weights).bits_per_weight
+
+
+def bits_class(bits: float) -> int:
+    """Return the step of size that weights stand on: 16, 8, 6, 4 or fewer bits.
+
+    >>> bits_class(8.5), bits_class(4.84), bits_class(3.06)
+    (8, 4, 2)
+    """
+    return next((step for step, least in ((16, 12.0), (8, 7.0), (6, 5.2), (4, LEAST_GOOD_BITS)) if bits >= least), 2)
 
 
 def weight_formats(model: Model, traits: EngineTraits) -> tuple[str, ...]:
