@@ -5,8 +5,6 @@ Every function takes numbers or numpy arrays that broadcast; nothing here knows 
 
 from __future__ import annotations
 
-import numpy as np
-
 from tonnage.units import Bytes, BytesPerS, Count, Ratio, Seconds, TokensPerS
 
 __all__ = [
@@ -112,6 +110,10 @@ def all_reduce_seconds(
     0.008
     """
     moved = 2.0 * (num_devices - 1) / num_devices * num_bytes
+    if isinstance(num_devices, int):
+        return latency_seconds + moved / bytes_per_s if num_devices > 1 else 0.0 * moved
+    import numpy as np  # noqa: PLC0415  only columns need it
+
     return np.where(num_devices > 1, latency_seconds + moved / bytes_per_s, 0.0)
 
 

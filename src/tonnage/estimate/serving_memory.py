@@ -5,8 +5,6 @@ Engines' accounting modules call these with their own rounding; numbers or colum
 
 from __future__ import annotations
 
-import numpy as np
-
 from tonnage.estimate.serving import CacheGroup, Held, ServingLoad
 from tonnage.units import Bytes, Count
 
@@ -69,6 +67,8 @@ def at_least(amount: Count, floor: Count) -> Count:
     """
     if isinstance(amount, int | float) and isinstance(floor, int | float):
         return max(amount, floor)
+    import numpy as np  # noqa: PLC0415  only columns need it
+
     return np.maximum(amount, floor)
 
 
@@ -93,6 +93,8 @@ def at_most(amount: Count, ceiling: Count) -> Count:
     """
     if isinstance(amount, int | float) and isinstance(ceiling, int | float):
         return min(amount, ceiling)
+    import numpy as np  # noqa: PLC0415  only columns need it
+
     return np.minimum(amount, ceiling)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any, Final
 
-import numpy as np
-
 from tonnage.estimate.serving import CacheGroup, Held, ServingShape, StateGroup
 from tonnage.estimate.weights import weights_bytes
 from tonnage.model.matrices import EXPERTS, ROUTER, Matrix, layer_matrices
@@ -291,6 +289,8 @@ def held(shape: ServingShape, pp: Count, num_cpu_layers: Count, num_cpu_expert_l
     """
     if isinstance(pp, int) and isinstance(num_cpu_layers, int) and isinstance(num_cpu_expert_layers, int):
         return _held(shape, pp, num_cpu_layers, num_cpu_expert_layers)
+    import numpy as np  # noqa: PLC0415  only columns need it
+
     columns: list[Any] = list(np.broadcast_arrays(pp, num_cpu_layers, num_cpu_expert_layers))
     keys, inverse = np.unique(
         np.stack([np.asarray(column, dtype=np.int64).ravel() for column in columns]), axis=1, return_inverse=True

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tonnage.errors import RequestError
 from tonnage.estimate.types import Estimate
-from tonnage.hardware.sample import MachineSample
 from tonnage.messages import say
 from tonnage.model.types import Model
 from tonnage.plan import price
@@ -17,6 +17,9 @@ from tonnage.plan.types import Answer, Request
 from tonnage.plan.where import Placed, place, place_here
 from tonnage.units import format_seconds
 from tonnage.workload.types import Serving
+
+if TYPE_CHECKING:  # only --here takes a sample
+    from tonnage.hardware.sample import MachineSample
 
 
 def answer(request: Request, model: Model, machine: MachineSample | None = None) -> Answer:

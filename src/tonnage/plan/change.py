@@ -35,6 +35,8 @@ def changes(scene: Scene, price: Price) -> tuple[Change, ...]:
         best = _best(scene, request, price)
         if best is not None:
             text = what(best)
+            if rank.placement(best) != "gpu" and where_it_lives(best) not in text:
+                text = f"{text}, {where_it_lives(best)}"
             found.setdefault(text, Change(what=text, command=command(request), estimate=best))
     return tuple(found.values())
 
@@ -51,6 +53,11 @@ def _kept(scene: Scene, request: Request, price: Price) -> list[Estimate]:
     return [estimate for estimate in priced if not broken_limit(estimate, request.limits)]
 
 
+def _stays(scene: Scene, request: Request, price: Price) -> bool:
+    """Whether more or larger cards hold everything: hardware that still leans on the host is no cure."""
+    return any(rank.placement(estimate) == "gpu" for estimate in _kept(scene, request, price))
+
+
 Trial = tuple[Callable[[Estimate], str], Request]
 
 
@@ -60,6 +67,13 @@ def _said(name: str, **values: object) -> Callable[[Estimate], str]:
 
 def _trials(scene: Scene, price: Price) -> Iterator[Trial]:
     yield from _without_pins(scene, price)
+    if (
+        scene.request.where.reserve_bytes is None
+        and scene.cluster.node.reserved_bytes
+        and not scene.request.where.is_here
+    ):
+        bare = replace(scene.request.where, reserve_bytes=0)
+        yield _said("reserve"), replace(scene.request, where=bare)
     load = scene.request.workload
     if isinstance(load, Serving):
         yield from _shorter_serving(scene, load, price)
@@ -68,7 +82,7 @@ def _trials(scene: Scene, price: Price) -> Iterator[Trial]:
         yield from _lighter_training(scene, load, price)
     yield from _more_hardware(scene, price)
     if isinstance(load, Training):
-        yield from _other_method(scene, load)
+        yield from _other_method(scene, load, price)
 
 
 _PIN_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -191,8 +205,9 @@ def _told(request: Request, flag: str) -> tuple[str, ...]:
 
 def _lighter_training(scene: Scene, load: Training, price: Price) -> Iterator[Trial]:
     request = scene.request
-    if load.kind in (TrainingKind.FULL, TrainingKind.PRETRAIN) and "optimizer" not in request.pins:
-        for name in _FEWER_STATES:
+    if "optimizer" not in request.pins:
+        trains_all = load.kind in (TrainingKind.FULL, TrainingKind.PRETRAIN)
+        for name in _FEWER_STATES if trains_all else _FEWER_STATES[:1]:
             yield _said("optimizer", value=name), replace(request, pins={**request.pins, "optimizer": name})
 
     def with_length(power: int) -> Request:
@@ -215,7 +230,7 @@ def _more_hardware(scene: Scene, price: Price) -> Iterator[Trial]:
     bare = replace(request, pins={p: v for p, v in request.pins.items() if not p.startswith("layout.")})
     for count in _COUNTS:
         larger = replace(bare, where=replace(request.where, gpus=((name, count),)))
-        if count > number and _kept(scene, larger, price):
+        if count > number and _stays(scene, larger, price):
             yield _said("gpus", value=count), larger
             break
     yield from _larger_card(scene, bare, number, price)
@@ -239,7 +254,7 @@ def _larger_card(scene: Scene, bare: Request, number: int, price: Price) -> Iter
             continue
         tried.add(device.memory_bytes >> 30)
         request = replace(bare, where=replace(bare.where, gpus=((device.slug, number),)))
-        if _kept(scene, request, price):
+        if _stays(scene, request, price):
             name, values = ("gpu", {}) if number == 1 else ("gpu_many", {"num": number})
             yield _said(name, value=device.name, **values), request
             return
@@ -261,9 +276,14 @@ def _larger_host(scene: Scene, price: Price) -> Iterator[Trial]:
             return
 
 
-def _other_method(scene: Scene, load: Training) -> Iterator[Trial]:
+def _other_method(scene: Scene, load: Training, price: Price) -> Iterator[Trial]:
+    """Yield lighter methods: adapters, adapters on quantised weights; where it takes that, with 8-bit states."""
     lighter = {TrainingKind.FULL: (TrainingKind.LORA, TrainingKind.QLORA), TrainingKind.LORA: (TrainingKind.QLORA,)}
     free = {p: v for p, v in scene.request.pins.items() if not p.startswith(("precision.", "optimizer", "offload."))}
     for kind in lighter.get(load.kind, ()):
-        request = replace(scene.request, workload=replace(load, kind=kind), pins=free)
-        yield _said("method", value=kind.value, old=load.kind.value), request
+        plain = replace(scene.request, workload=replace(load, kind=kind), pins=free)
+        for request in (plain, replace(plain, pins={**free, "optimizer": _FEWER_STATES[0]})):
+            if _kept(scene, request, price):
+                said = f"{kind.value}, {request.pins['optimizer']}" if "optimizer" in request.pins else kind.value
+                yield _said("method", value=said, old=load.kind.value), request
+                break

@@ -39,7 +39,7 @@ def choose(scene: Scene, price: Price = lambda estimate: estimate) -> Answer:
     kept = [estimate for estimate in priced if not broken_limit(estimate, scene.request.limits)]
     in_order = rank.ranked(kept, objective(scene.request))
     plans = number(scene.request, rank.short_list(in_order))
-    rejections = [*_broken(scene, priced, in_order), *_short(scene, explored, in_order), *_ruled_out(explored)]
+    rejections = [*_broken(scene, priced, in_order), *_short(scene, explored, in_order), *_ruled_out(scene, explored)]
     if not plans:
         rejections = _with_changes(scene, rejections, price)
     return Answer(
@@ -135,8 +135,10 @@ def _short(scene: Scene, explored: Explored, in_order: Sequence[Estimate]) -> It
         )
 
 
-def _ruled_out(explored: Explored) -> Iterator[Rejection]:
-    """Yield why an engine that nothing was kept or estimated of cannot be used, once an engine."""
+def _ruled_out(scene: Scene, explored: Explored) -> Iterator[Rejection]:
+    """Yield why an engine cannot be used, once an engine: where it was asked for, or where nothing else was found."""
+    if (explored.kept or explored.short) and not scene.request.limits.engines:
+        return
     heard = {estimate.candidate.engine for estimate in (*explored.kept, *explored.short)}
     for one in explored.ruled_out:
         if one.engine not in heard:

@@ -131,13 +131,18 @@ def make_request(
         num_nodes=nodes,
         host=host,
         is_here=is_here,
-        reserve_bytes=None if reserve is None else parse_bytes(reserve, "--reserve"),
+        reserve_bytes=None if reserve is None else _parse_reserve(reserve),
     )
     if is_here and (where.gpus or nodes > 1):
         raise RequestError("--here names this machine", where="--gpu", fix="leave out --gpu and --nodes, or --here")
     return Request(
         model=model, workload=workload, where=where, limits=_make_limits(limits or {}), pins=fixed, assumed=assumed
     )
+
+
+def _parse_reserve(text: str) -> int:
+    """Read a size; here nothing is one too: a card that no desktop uses."""
+    return 0 if text.strip() == "0" else parse_bytes(text, "--reserve")
 
 
 def _merge(gpus: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
@@ -341,9 +346,11 @@ def write_count(number: int) -> str:
 def write_reserve(num_bytes: int) -> str:
     """Write a size exactly, in the largest unit that loses nothing.
 
-    >>> write_reserve(1 << 30), write_reserve(1500)
-    ('1GiB', '1500B')
+    >>> write_reserve(1 << 30), write_reserve(1500), write_reserve(0)
+    ('1GiB', '1500B', '0')
     """
+    if not num_bytes:
+        return "0"
     for scale, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if num_bytes % scale == 0:
             return f"{num_bytes // scale}{name}"

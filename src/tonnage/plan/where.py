@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tonnage.errors import OutsideError
 from tonnage.hardware.catalogue import device, find_device
 from tonnage.hardware.ecosystem import driver_class, risks
 from tonnage.hardware.host import default_host, parse_host
 from tonnage.hardware.names import resolve
-from tonnage.hardware.sample import DeviceSample, MachineSample
 from tonnage.hardware.topology import host_link, intra_link, link
 from tonnage.hardware.types import Cluster, Device, Host, Link, Node
 from tonnage.messages import say
 from tonnage.plan.types import Where
 from tonnage.units import GIB, MIB, format_bytes
+
+if TYPE_CHECKING:  # only --here takes a sample
+    from tonnage.hardware.sample import DeviceSample, MachineSample
 
 DEFAULT_HOST: Final = "64 GiB ddr5-5600 x2"  # that of `hardware.host.default_host`
 DEFAULT_NETWORK: Final = "eth-100"

@@ -64,11 +64,6 @@ def _count_experts(model: Model) -> int:
     return max((part.num_experts for part in parts if isinstance(part, Moe)), default=0)
 
 
-def num_expert_layers(model: Model) -> int:
-    """Return how many layers route their tokens."""
-    return sum(count for layer, count in model.groups() if any(isinstance(p, Moe) for p in layer.feed_forwards))
-
-
 def _too_few_devices(candidate: Candidate) -> Reason | None:
     needed, there = candidate.layout.num_devices, candidate.cluster.num_devices
     return say("search.too_few_devices", needed=needed, there=there) if needed > there else None

@@ -14,11 +14,12 @@ from typing import Any, Final
 from tonnage import datafiles
 from tonnage.engines.types import Engine
 from tonnage.estimate.compose_serving import estimate_serving, serving_load
+from tonnage.estimate.serving import ServingLoad
 from tonnage.estimate.types import Candidate, Estimate, Interval, Layout, Offload, Recompute
 from tonnage.hardware.types import Cluster
 from tonnage.messages import say
 from tonnage.model.types import Model
-from tonnage.search.constraints import num_expert_layers, why_not
+from tonnage.search.constraints import num_experts, why_not
 from tonnage.search.space import (
     bits_class,
     bits_of,
@@ -106,7 +107,6 @@ class _Walk:
         self.short: list[Estimate] = []
         self.ruled_out: list[RuledOut] = []
         self.num_candidates = 0
-        self.margin = 0.0
         self.least: dict[object, tuple[float, Candidate, Engine]] = {}  # what misses least, by size of weights
         self._seen: set[Any] = set()
 
@@ -195,51 +195,47 @@ def _serve_one(walk: _Walk, candidate: Candidate, engine: Engine, caches: Sequen
         walk.rule_out(candidate, reason)
         return
 
-    def short(trial: Candidate) -> float:
-        walk.num_candidates += 1
-        load = serving_load(trial, engine.accounting)
-        needed = engine.accounting.memory(load)
-        margin = 1.0 + needed.relative_error
-        walk.margin = needed.relative_error * float(needed.device_bytes() + needed.host_bytes())
-        device = float(needed.device_bytes()) * margin - float(needed.capacity_bytes)
-        return max(device, float(needed.host_bytes()) * margin - float(load.host_memory_bytes), 0.0)
-
-    here = short(candidate)
+    load = serving_load(candidate, engine.accounting)
+    here, margin = _short(walk, engine, load)
     if here <= 0:
         walk.kept.append(estimate_serving(candidate, engine.accounting))
         return
-    found = [
-        *_smaller_cache(walk.fixed, candidate, caches, short),
-        *_moved(walk.fixed, candidate, engine, short, here),
-    ]
-    if here <= walk.margin:
+    if here <= margin:
         plain = estimate_serving(candidate, engine.accounting)
         if plain.footprint.fits:
             walk.kept.append(plain)
     walk.miss(here, candidate, engine)
-    walk.kept += (estimate_serving(one, engine.accounting) for one in found)
+    for smaller in (*_smaller_cache(walk, candidate, engine, caches), *_moved(walk, candidate, engine, load, here)):
+        walk.kept.append(estimate_serving(smaller, engine.accounting))
 
 
-def _smaller_cache(
-    fixed: Fixed, candidate: Candidate, caches: Sequence[str], short: Callable[[Candidate], float]
-) -> Iterator[Candidate]:
-    if fixed.holds("precision.kv"):
+def _short(walk: _Walk, engine: Engine, load: ServingLoad) -> tuple[float, float]:
+    """Return what is missing at the upper end of the interval, on the device or the host, and that end's margin."""
+    walk.num_candidates += 1
+    needed = engine.accounting.memory(load)
+    device, host = float(needed.device_bytes()), float(needed.host_bytes())
+    part = needed.relative_error
+    over_device = device * (1 + part) - float(needed.capacity_bytes)
+    over_host = host * (1 + part) - float(load.host_memory_bytes)
+    return max(over_device, over_host, 0.0), part * max(device, host)
+
+
+def _smaller_cache(walk: _Walk, candidate: Candidate, engine: Engine, caches: Sequence[str]) -> Iterator[Candidate]:
+    if walk.fixed.holds("precision.kv"):
         return
     for kv in caches[1:]:
         smaller = replace(candidate, precision=replace(candidate.precision, kv=kv))
-        if short(smaller) <= 0:
+        if _short(walk, engine, serving_load(smaller, engine.accounting))[0] <= 0:
             yield smaller
             return
 
 
-def _moved(
-    fixed: Fixed, candidate: Candidate, engine: Engine, short: Callable[[Candidate], float], here: float
-) -> Iterator[Candidate]:
+def _moved(walk: _Walk, candidate: Candidate, engine: Engine, load: ServingLoad, here: float) -> Iterator[Candidate]:
     """Move as few layers' experts to the host as make it fit; for a dense model, whole layers."""
+    fixed, placements, layers = walk.fixed, engine.traits.placements, candidate.model.num_layers
     if not fixed.may_offload or fixed.holds("offload.num_cpu_expert_layers", "offload.num_cpu_layers"):
         return
-    placements, layers = engine.traits.placements, candidate.model.num_layers
-    has_experts = num_expert_layers(candidate.model) > 0
+    has_experts = num_experts(candidate.model) > 0
     if has_experts and "experts_cpu" in placements:
         name = "num_cpu_expert_layers"
     elif "layers_cpu" in placements:
@@ -247,14 +243,14 @@ def _moved(
     else:
         return
 
-    def moved(number: int) -> Candidate:
-        return replace(candidate, offload=replace(candidate.offload, **{name: number}))
+    @cache
+    def short(number: int) -> float:
+        return _short(walk, engine, replace(load, **{name: number}))[0]
 
-    least = short(moved(layers))
-    guess = round(layers * here / max(here - least, here * 0.05, 1.0)) if here > least else layers
-    number = first_that_fits(lambda n: short(moved(n)) <= 0, 1, layers, guess)
+    guess = round(layers * here / max(here - short(layers), here * 0.05, 1.0)) if here > short(layers) else layers
+    number = first_that_fits(lambda n: short(n) <= 0, 1, layers, guess)
     if number is not None:
-        yield moved(number)
+        yield replace(candidate, offload=replace(candidate.offload, **{name: number}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,8 @@ from tonnage.search.constraints import head_counts, num_experts
 
 # One format for each step of size that checkpoints are published in; others are reached by a pin.
 _LADDER: Final = (
-    "bf16", "fp8", "q8_0", "q6_k", "q5_k_m", "awq", "nvfp4", "q4_k_m", "nf4", "iq4_xs", "q3_k_m", "iq3_xxs",
-    "q2_k", "iq2_xxs",
+    "bf16", "fp8", "q8_0", "q6_k", "q5_k_m", "awq", "nvfp4", "q4_k_m", "nf4", "iq4_xs", "q3_k_m",
+    "q2_k",
 )  # fmt: skip
 # An assumption, said in the answer: below about four bits a weight most models answer visibly worse.
 LEAST_GOOD_BITS: Final = 3.9

@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from tonnage.engines.facts import Constants, constants_of, rates_of, version_key
 from tonnage.estimate.serving import (
     CacheGroup,
@@ -178,6 +176,8 @@ def rounding_bytes(shape: ServingShape, tp: Count) -> Bytes:
 
     if isinstance(tp, int):
         return one(tp)
+    import numpy as np  # noqa: PLC0415  only columns need it
+
     ways, inverse = np.unique(np.asarray(tp), return_inverse=True)
     return np.array([one(int(way)) for way in ways])[inverse.reshape(np.shape(tp))]
 

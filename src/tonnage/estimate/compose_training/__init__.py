@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -183,7 +183,10 @@ def case_of(candidate: Candidate) -> TrainingCase:
     if not isinstance(workload, Training):
         raise RequestError("this is no training job", where="workload", fix="use --pretrain or --finetune")
     cluster = candidate.cluster
-    device = cluster.node.devices[0]
+    first = cluster.node.devices[0]
+    device = replace(
+        first, memory_bytes=first.memory_bytes - cluster.node.reserved_bytes
+    )  # the allocator sees this much
     intra, kind = _intra_link(cluster, device)
     inter = cluster.inter_link.bytes_per_s if cluster.inter_link else 12.5e9
     settings = candidate.settings
@@ -264,7 +267,7 @@ def estimate_training(candidate: Candidate) -> Estimate:
     result = training_columns(case, columns)
     workload = candidate.workload
     assert isinstance(workload, Training)
-    capacity = case.device.memory_bytes - candidate.cluster.node.reserved_bytes
+    capacity = case.device.memory_bytes
     footprint = Footprint(
         capacity_bytes=capacity,
         pools=_pools(result),
