@@ -128,10 +128,10 @@ class _Walk:
 
     def miss(self, short: float, candidate: Candidate, engine: Engine) -> None:
         """Remember a way that is short, if it misses less than others with weights of its size."""
-        size = bits_class(bits_of(candidate.precision.weights))
-        known = self.least.get(size)
+        step = bits_class(bits_of(candidate.precision.weights))
+        known = self.least.get(step)
         if known is None or short < known[0]:
-            self.least[size] = short, candidate, engine
+            self.least[step] = short, candidate, engine
 
     def rule_out(self, candidate: Candidate, reason: str) -> None:
         self.num_candidates += 1
