@@ -7,6 +7,7 @@ import json
 import sys
 
 import pytest
+from tests.model.test_safetensors import header
 
 from tonnage.estimate.weights import FORMATS
 
@@ -88,3 +89,36 @@ def test_standard_input_is_a_config(tonnage, monkeypatch):
         "window_bytes_per_token": {},
         "state_bytes_per_sequence": 0,
     }
+
+
+def test_what_a_header_does_not_tell_is_null(tonnage, tmp_path):
+    data, stored = header(
+        {
+            "model.embed_tokens.weight": ("BF16", (64, 32)),
+            "model.layers.0.mlp.experts.0.up_proj.weight": ("BF16", (64, 32)),
+        }
+    )
+    (tmp_path / "x.safetensors").write_bytes(data + bytes(stored))
+    answer = tonnage("model", str(tmp_path / "x.safetensors"), "--json")
+    found = answer.json
+    assert (found["status"], found["family"], found["num_layers"]) == ("header", None, None)
+    assert found["parameters"]["total"] == 2 * 64 * 32
+    assert found["parameters"]["active"] is None
+    assert found["cache"] == dict.fromkeys(("bytes_per_token", "window_bytes_per_token", "state_bytes_per_sequence"))
+    assert found["flops"]["forward_per_token"] is None
+    assert found["checkpoint"] == {"format": "bf16", "bytes": 2 * 2 * 64 * 32}
+    assert set(found["weights_bytes"]) == {"fp32", "bf16", "fp16"}
+    assert "counted only" in answer.err
+    assert "counted only" not in tonnage("model", str(tmp_path / "x.safetensors"), "--quiet").err
+    assert "not known" in tonnage("model", str(tmp_path / "x.safetensors")).out
+
+
+def test_the_context_asked_for_is_in_the_table(tonnage):
+    out = tonnage("model", "Qwen/Qwen3.5-27B", "--context", "100k").out
+    assert "at 100,000 tokens" in out
+    assert "a sequence of 100,000" in out
+
+
+def test_a_quantised_checkpoint_is_marked(tonnage):
+    lines = tonnage("model", "openai/gpt-oss-20b").out.splitlines()
+    assert [line.split()[0] for line in lines if line.endswith("this checkpoint")] == ["mxfp4"]

@@ -201,7 +201,7 @@ def _cache(summary: ModelSummary) -> list[str]:
     if cache.state_bytes_per_sequence:
         parts.append(say("model.cache_state", size=format_bytes(cache.state_bytes_per_sequence)))
     longest = summary.model.max_position_tokens or _CONTEXTS[2]
-    contexts = sorted({n for n in _CONTEXTS if n < longest} | {min(longest, _CONTEXTS[-1])})
+    contexts = sorted({n for n in _CONTEXTS if n < longest} | {min(longest, _CONTEXTS[-1]), summary.context_tokens})
     rows = [(say("model.cache_at", tokens=n), format_bytes(cache.bytes_at(n))) for n in contexts]
     return [*lines, *(f"  {part}" for part in parts), *table(("", ""), rows, right=(0, 1), indent="    ")[1:]]
 
@@ -229,5 +229,6 @@ def _weights(summary: ModelSummary) -> list[str]:
     header = (say("model.weights"), say("model.bits"), say("model.gib"), "")
     lines = table(header, rows, right=(1, 2), indent="  ")
     if summary.model.encoder and any(name.startswith(("q", "iq")) for name in names):
-        lines += wrap(say("model.gguf_note"), indent="  ")
+        size = format_bytes(2 * summary.model.encoder.num_parameters)
+        lines += wrap(say("model.gguf_note", size=size), indent="  ")
     return lines

@@ -88,8 +88,8 @@ MESSAGES: Final = {
     "gib": ("GiB", "GiB"),
     "is_checkpoint": ("this checkpoint", "当前检查点"),
     "gguf_note": (
-        "GGUF formats are llama.cpp's mixes of the text model; the encoder is a file of its own and not in them.",
-        "GGUF 各格式是 llama.cpp 的混合量化，只含文本模型；编码器是单独的文件，不计在内。",
+        "GGUF formats are llama.cpp's mixes of the text model; the encoder is a file of its own, {size} in f16.",
+        "GGUF 各格式是 llama.cpp 的混合量化，只含文本模型；编码器是单独的文件，f16 为 {size}。",
     ),
     "warning": ("note: {text}", "注意：{text}"),
     "no_model": ("name a model: `tonnage model Qwen/Qwen3.5-27B`", "请给出模型：`tonnage model Qwen/Qwen3.5-27B`"),
