@@ -26,6 +26,7 @@ Seconds = Annotated[Numeric, "s"]
 TokensPerS = Annotated[Numeric, "token/s"]
 Usd = Annotated[Numeric, "USD"]
 UsdPerHour = Annotated[Numeric, "USD/h"]
+UsdPerJoule = Annotated[Numeric, "USD/J"]
 Watts = Annotated[Numeric, "W"]
 
 KIB: Final = 1 << 10
@@ -33,6 +34,7 @@ MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 TIB: Final = 1 << 40
 GB: Final = 10**9
+YEAR_SECONDS: Final = 365.25 * 86400.0
 
 _BYTE_UNITS: Final = {
     "B": 1,
