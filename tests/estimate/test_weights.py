@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tonnage.errors import UnknownNameError
 from tonnage.estimate.gguf_mix import BASE_TYPES
 from tonnage.estimate.weights import FORMATS, find_format, weights_bytes
+from tonnage.model import catalogue
 from tonnage.model.types import Attention, Encoder, LatentAttention, Layer, Mlp, Model, Moe, Quantization
 
 GIB = 2**30
@@ -238,3 +239,19 @@ def _with(model, quantization, **more):
     from dataclasses import replace
 
     return replace(model, quantization=quantization, **more)
+
+
+# OpenAI, "gpt-oss-120b & gpt-oss-20b Model Card", arXiv:2508.10925, table 1: checkpoint size. The GGUF sizes are those
+# that llama-bench printed for "F16" files, whose experts stay in MXFP4; recorded in the notes of ik_llama.cpp.
+@pytest.mark.parametrize(
+    ("name", "format_name", "gib"),
+    [
+        ("openai/gpt-oss-120b", "mxfp4", 60.8),
+        ("openai/gpt-oss-20b", "mxfp4", 12.8),
+        ("openai/gpt-oss-120b", "f16", 60.87),
+        ("openai/gpt-oss-20b", "f16", 12.83),
+    ],
+)
+def test_checkpoints_with_quantised_experts(name, format_name, gib):
+    total = sum(weights_bytes(catalogue.find(name), format_name).values())
+    assert total / GIB == pytest.approx(gib, rel=0.004)
