@@ -19,8 +19,9 @@ Floats = NDArray[np.float64]
 Evaluate = Callable[[Mapping[str, Floats]], Floats]
 
 _PERTURBATION: Final = 1e-4
-_PRIOR_RANGE_SHARE: Final = 0.5  # one standard deviation of the prior, in units of the plausible range
+_PRIOR_RANGE_SHARE: Final = 0.25  # one standard deviation of the prior, in units of the plausible range
 _HUBER: Final = 0.06  # residual, in natural logarithm, from which errors count linearly
+_GROSS: Final = 0.5  # residual from which they hardly count any more: another cause than the constants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +58,19 @@ def _jacobian(evaluate: Evaluate, constants: Sequence[Constant], at: Floats) -> 
     return logs[:, 0], (logs[:, 1:] - logs[:, :1]) / steps
 
 
+def _loss(residuals: Floats) -> Floats:
+    """Return what an error costs: its square at first, then its size, and in the end hardly more."""
+    distance = np.abs(residuals)
+    huber = np.where(distance < _HUBER, distance**2, 2 * _HUBER * distance - _HUBER**2)
+    gross = 2 * _HUBER * _GROSS
+    return gross * np.log1p(huber / gross)
+
+
 def _robust(residuals: Floats, weights: Floats) -> Floats:
-    return weights * np.minimum(1.0, _HUBER / np.maximum(np.abs(residuals), 1e-12))
+    """Return the weights whose squares have the slope of the loss."""
+    distance = np.maximum(np.abs(residuals), 1e-12)
+    huber = np.where(distance < _HUBER, distance**2, 2 * _HUBER * distance - _HUBER**2)
+    return weights * np.minimum(1.0, _HUBER / distance) / (1.0 + huber / (2 * _HUBER * _GROSS))
 
 
 def _step(
@@ -126,9 +138,7 @@ def fit(
     strength = scale * (_HUBER / _PRIOR_RANGE_SHARE) ** 2
 
     def cost(residuals: Floats, at: Floats) -> float:
-        distance = np.abs(residuals)
-        huber = np.where(distance < _HUBER, distance**2, 2 * _HUBER * distance - _HUBER**2)
-        return float(weights @ huber + strength * np.sum((at - guess) ** 2))
+        return float(weights @ _loss(residuals) + strength * np.sum((at - guess) ** 2))
 
     logs, jacobian = _jacobian(evaluate, constants, low + span * scaled)
     best = cost(logs - target, scaled)

@@ -101,12 +101,12 @@ def _precision(row: Row, kind: TrainingKind, engine: str) -> tuple[Precision, se
     elif "mxfp8" in text or "fp8-mx" in text:
         compute = "mxfp8"
     elif "fp8" in text or "float8" in quant:
-        compute = "fp8"
+        compute = "fp8_rowwise" if "rowwise" in quant else "fp8"
     elif text.startswith("fp32"):
         compute = "fp32"
     half = "fp16" if compute == "fp16" else "bf16"
     if kind in (TrainingKind.LORA, TrainingKind.QLORA):
-        return _adapter_precision(text, quant, kind, half, engine), unknown
+        return _adapter_precision(text, quant, kind, compute, engine), unknown
     if engine in ("megatron", "colossalai"):
         # Megatron-Bridge reduces gradients in 16 bit (grad_reduce_in_fp32 = False in its recipes), others in fp32.
         is_bridge = "bridge" in str(row.get("framework") or "").lower()
@@ -123,7 +123,8 @@ def _precision(row: Row, kind: TrainingKind, engine: str) -> tuple[Precision, se
     return Precision(weights="fp32", compute=compute, gradients="fp32"), unknown
 
 
-def _adapter_precision(text: str, quant: str, kind: TrainingKind, half: str, engine: str) -> Precision:
+def _adapter_precision(text: str, quant: str, kind: TrainingKind, compute: str, engine: str) -> Precision:
+    half = "fp16" if compute == "fp16" else "bf16"
     weights = half
     if kind is TrainingKind.QLORA or quant:
         if "gptq" in quant or "awq" in quant:
@@ -139,7 +140,7 @@ def _adapter_precision(text: str, quant: str, kind: TrainingKind, half: str, eng
     is_prepared = engine == "transformers" and weights in ("nf4", "nf4_dq", "int8") and not is_true
     return Precision(
         weights=weights,
-        compute=half,
+        compute=compute,
         gradients=half if is_true else "fp32",
         unquantized="fp32" if ("kept fp32" in text and weights not in ("fp16", "bf16")) or is_prepared else None,
     )
@@ -364,6 +365,7 @@ def to_candidate(row: Row) -> TrainingRow | str:
             has_compile=bool(row.get("compile")),
             has_dropout=engine in ("megatron", "megatron-deepspeed") and year is not None and year < 2023,
             recompute_modules=modules,
+            has_cuda_graphs=engine == "megatron" and any(word in version for word in ("container", "dgxc")),
             steps_in_backward="in_bwd" in str(row.get("optimizer") or "").lower(),
             version=version or None,
             release_year=year,

@@ -110,9 +110,15 @@ def fit_part(part: str, items: Sequence[Prepared], measured: Floats, raw: Sequen
     return fit(evaluate, constants, measured, weights_of(configurations, families), folds, start=fixed)
 
 
+def is_citable(row: Row) -> bool:
+    """Whether a row names a public address, so that others can check what the constants rest on."""
+    source = str(row.get("source") or "")
+    return "not resolved" not in source and source != "public logs"
+
+
 def is_fit_row(part: str, row: Row, item: Prepared) -> bool:
     """Whether a row is clear enough to fit constants to."""
-    if row.get("trust") not in ("A", "B"):
+    if row.get("trust") not in ("A", "B") or not is_citable(row):
         return False
     metrics = dict(measured_metrics(row))
     if part == "memory":

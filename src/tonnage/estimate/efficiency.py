@@ -91,3 +91,59 @@ def aligned_ratio(width: Count, step: Count, penalty: Ratio) -> Ratio:
     0.75
     """
     return where(np.mod(width, step) == 0, 1.0, 1.0 - penalty)
+
+
+def maturity_ratio(age: Count, loss: Ratio, years: Count) -> Ratio:
+    """Share of an architecture's final rate that kernels reach some time after its launch.
+
+    Parameters
+    ----------
+    age : numeric
+        Years between the launch of the device and the release of the software. [1]
+    loss : numeric
+        Rate missing at the launch. [0-1]
+    years : numeric
+        Time in which what is missing falls to a third. [1]
+
+    Returns
+    -------
+    numeric
+        Share. [0-1]
+
+    References
+    ----------
+    .. [1] Derived: kernels written for older architectures run first and are replaced one by one.
+
+    Examples
+    --------
+    >>> round(float(maturity_ratio(1.0, 0.3, 1.0)), 3)
+    0.89
+    """
+    return 1.0 - loss * np.exp(-age / years)
+
+
+def power_ratio(share: Ratio, exponent: Count) -> Ratio:
+    """Share of its rate that a device keeps with less power for each unit of peak than its architecture's flagship.
+
+    Parameters
+    ----------
+    share : numeric
+        Power limit over peak rate, in units of the flagship's. [0-1]
+    exponent : numeric
+        1/3 when voltage follows the clock (power grows with its cube), 0 when power limits nothing. [1]
+
+    Returns
+    -------
+    numeric
+        Share. [0-1]
+
+    References
+    ----------
+    .. [1] Derived: dynamic power of CMOS is C·V²·f with V proportional to f.
+
+    Examples
+    --------
+    >>> round(float(power_ratio(0.5, 1 / 3)), 3)
+    0.794
+    """
+    return np.minimum(share, 1.0) ** exponent

@@ -76,6 +76,7 @@ class EngineSettings:
     has_fused_loss: bool = False
     has_compile: bool = False
     has_dropout: bool = False
+    has_cuda_graphs: bool = False  # training software launches each layer as one graph
     steps_in_backward: bool = (
         False  # the optimizer steps each layer inside backward, so gradients never lie side by side
     )

@@ -202,6 +202,7 @@ def case_of(candidate: Candidate) -> TrainingCase:
         has_fused_loss=settings.has_fused_loss,
         has_compile=settings.has_compile,
         has_dropout=settings.has_dropout,
+        has_cuda_graphs=settings.has_cuda_graphs,
         recompute_modules=settings.recompute_modules,
         release_year=settings.release_year,
         num_mtp_layers=workload.num_mtp_layers,

@@ -50,7 +50,7 @@ ADAPTER_TARGETS: Final = {
 }  # fmt: skip
 
 _COMPUTE: Final = {
-    "mxfp8": "fp8", "fp8": "fp8", "nvfp4": "fp4", "fp4": "fp4", "mxfp4": "fp4",
+    "mxfp8": "fp8", "fp8": "fp8", "fp8_rowwise": "fp8", "nvfp4": "fp4", "fp4": "fp4", "mxfp4": "fp4",
     "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "tf32": "tf32",
 }  # fmt: skip
 
@@ -70,6 +70,7 @@ class TrainingCase:
     has_fused_loss: bool = False
     has_compile: bool = False
     has_dropout: bool = False
+    has_cuda_graphs: bool = False
     recompute_modules: tuple[str, ...] = ()
     num_image_tokens: int = 0
     num_mtp_layers: int = 0  # layers that predict further tokens, each with a loss of its own

@@ -11,36 +11,64 @@ from tonnage.estimate import collectives, efficiency, offload, pipeline, rooflin
 from tonnage.estimate.branch import where
 from tonnage.estimate.compose_training.case import TrainingCase
 from tonnage.estimate.compose_training.constants import Constants
-from tonnage.estimate.compose_training.memory import eager_ratio, expert_tensor_ranks, shards
+from tonnage.estimate.compose_training.memory import (
+    expert_tensor_ranks,
+    is_quantized,
+    outer_parameters,
+    shards,
+    split_parameters,
+    stored_bytes,
+)
 from tonnage.estimate.compose_training.sums import layer_sums, rerun_operations
 from tonnage.estimate.layer import Kind, Operation, Split, layer_operations
+from tonnage.model.types import Layer
 from tonnage.workload.optimizers import OPTIMIZERS
 from tonnage.workload.precision import BYTES_PER_ELEMENT
 
 FORMULAS: Final = {
-    "matrix products": "efficiency.size_ratio",
+    "matrix products": "roofline.roofline_seconds",
     "attention": "roofline.roofline_seconds",
     "element-wise": "roofline.roofline_seconds",
-    "logits and loss": "roofline.roofline_seconds",
     "recomputation": "compose_training.timing",
+    "launches": "roofline.launched_seconds",
+    "logits and loss": "roofline.roofline_seconds",
     "tensor-parallel collectives": "collectives.all_reduce_seconds",
+    "context-parallel collectives": "collectives.all_gather_seconds",
     "expert all-to-all": "collectives.all_to_all_seconds",
+    "pipeline transfers": "offload.transfer_seconds",
     "pipeline bubble": "pipeline.pipeline_seconds",
     "data-parallel collectives": "collectives.all_gather_seconds",
     "optimizer step": "roofline.roofline_seconds",
     "offload traffic": "offload.transfer_seconds",
     "fixed": "compose_training.timing",
 }
+_FLASH_PASSES: Final = 3.5  # forward once, backward two and a half times as much arithmetic (arXiv:2205.14135)
+_OVERLAP_SINCE: Final = 2023.0  # releases that run gradient and tensor-parallel collectives beside computation
+_FP32_BYTES: Final = 4.0
+_EXPERT_YEAR: Final = 2025.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Seconds of one step by part, and what the model needs of arithmetic for it."""
+    """Seconds of one step by part, and the arithmetic of all devices in it."""
 
     parts: dict[str, Any]
     total: Any
-    model_flop: Any  # of all devices, forward and backward, causal attention counted once
+    model_flop: Any  # forward and backward, causal attention counted once
     hardware_flop: Any  # recomputation in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Passes:
+    """Seconds of the mean layer and one micro-batch, forward and backward, and its arithmetic per token."""
+
+    products: Any
+    attention: Any
+    elementwise: Any
+    recomputed: Any
+    launches: Any
+    flop: Any
+    rerun_flop: Any
 
 
 def architecture_key(case: TrainingCase, prefix: str, c: Constants) -> str:
@@ -67,34 +95,67 @@ def peak_rate(case: TrainingCase, kind: str) -> float:
     return next(rates[name] for name in order if rates.get(name))
 
 
-def _matmul_rate(case: TrainingCase, c: Constants, kind: str) -> Any:
-    base = c[architecture_key(case, "matmul_ratio", c)]
-    factor = {"fp8": c["fp8_ratio"], "fp4": c["fp4_ratio"]}.get(kind, 1.0)
-    return peak_rate(case, kind) * base * factor
+def wide_kind(case: TrainingCase) -> str:
+    """Return the type of products outside the layers' matrices: attention, head."""
+    return "bf16" if case.compute in ("fp8", "fp4") else case.compute
+
+
+def _since_launch(case: TrainingCase) -> float | None:
+    """Years between a device's launch and the software's release; None when either is unknown."""
+    launched = case.device.launch_day
+    if not launched or case.release_year is None:
+        return None
+    parts = launched.split("-")
+    return (
+        case.release_year - float(parts[0]) - (int(parts[1]) - 1) / 12
+        if len(parts) > 1
+        else case.release_year - float(parts[0])
+    )
+
+
+def matmul_rate(case: TrainingCase, c: Constants, kind: str) -> Any:
+    """Return the rate of large products: peak, the architecture's best fraction, maturity of software, power limit."""
+    rate = peak_rate(case, kind) * c[architecture_key(case, "matmul_ratio", c)]
+    rate = rate * {"fp8": c["fp8_ratio"], "fp4": c["fp4_ratio"]}.get(kind, 1.0)
+    if kind == "fp8" and case.precision.compute == "fp8_rowwise":
+        rate = rate * c["rowwise_ratio"]
+    age = _since_launch(case)
+    if age is not None:
+        rate = rate * efficiency.maturity_ratio(max(age, 0.0), c["maturity_loss_ratio"], c["maturity_years"])
+    reference = c.get(architecture_key(case, "reference_watts_per_flop_per_s", c))
+    if reference and case.device.power_watts:
+        share = case.device.power_watts / peak_rate(case, wide_kind(case)) / reference
+        rate = rate * efficiency.power_ratio(share, c["power_exponent"])
+    return rate
 
 
 def _product_seconds(
-    case: TrainingCase, c: Constants, o: Operation, rows: Any, x: dict[str, Any], etp: Any, kind: str
+    case: TrainingCase, c: Constants, o: Operation, rows: Any, x: dict[str, Any], etp: Any, rate: Any
 ) -> Any:
     """Time of one forward product of an operation on one device."""
     inputs = o.matrices[0].num_inputs
     outputs = sum(m.num_outputs for m in o.matrices)
-    ways = {Split.TENSOR: x["tp"], Split.SEQUENCE: 1, Split.EXPERT: etp}[o.split]
+    ways = {Split.TENSOR: x["tp"], Split.SEQUENCE: 1, Split.EXPERT: etp, Split.ROUTED: etp}[o.split]
     share_in, share_out = (inputs / ways, outputs) if o.is_row_parallel else (inputs, outputs / ways)
-    peak = peak_rate(case, kind)
-    rate = _matmul_rate(case, c, kind)
+    kind = case.compute
+    flop = 2.0 * rows * share_in * share_out
+    count: Any = 1.0
     if o.split is Split.EXPERT:
-        local = np.maximum(o.matrices[0].count / x["ep"], 1.0)
-        rate = rate * c["grouped_ratio"]
-        flop_each = 2.0 * (rows / local) * share_in * share_out
-    else:
-        flop_each = 2.0 * rows * share_in * share_out
-        local = 1.0
-    width = share_in if o.is_row_parallel else share_out
-    rate = rate * efficiency.size_ratio(flop_each * local, peak, c["matmul_half_seconds"])
-    rate = rate * efficiency.aligned_ratio(width, 64, c["alignment_penalty_ratio"])
+        count = np.maximum(o.matrices[0].count / x["ep"], 1.0)
+        rate = (
+            rate
+            * c["grouped_ratio"]
+            * expert_maturity(case, c)
+            * efficiency.size_ratio(rows / count, 1.0, c["grouped_half_rows"])
+        )
+    rate = rate * efficiency.size_ratio(flop, peak_rate(case, kind), c["matmul_half_seconds"])
+    rate = rate * efficiency.aligned_ratio(
+        share_in if o.is_row_parallel else share_out, 64, c["alignment_penalty_ratio"]
+    )
     moved = roofline.matmul_bytes(rows, share_in, share_out, case.element_bytes)
-    return roofline.roofline_seconds(flop_each * local, moved, rate, case.device.bandwidth_bytes_per_s)
+    if o.split is Split.EXPERT:
+        moved = moved + (count - 1.0) * share_in * share_out * case.element_bytes
+    return roofline.roofline_seconds(flop, moved, rate, case.device.bandwidth_bytes_per_s)
 
 
 def _pairs(case: TrainingCase, window: int | None, x: dict[str, Any]) -> Any:
@@ -108,195 +169,325 @@ def _pairs(case: TrainingCase, window: int | None, x: dict[str, Any]) -> Any:
     return w - w * w / (2 * s)
 
 
-def step_timing(case: TrainingCase, c: Constants, x: dict[str, Any]) -> Timing:
-    """Compose the time of one optimizer step."""
-    model, device = case.model, case.device
+def _attention_seconds(
+    case: TrainingCase, c: Constants, o: Operation, tokens: Any, ways: Any, x: dict[str, Any]
+) -> Any:
+    """Time of attention's forward pass: fused at a fraction of peak, else two products and the traffic of scores."""
+    pairs = _pairs(case, o.window_tokens, x)
+    flop = tokens * o.flop_per_pair * pairs / ways
+    peak = peak_rate(case, wide_kind(case))
+    if case.has_flash_attention:
+        width = o.flop_per_pair / (4.0 * max(o.score_elements_per_pair, 1.0))
+        ratio = c[architecture_key(case, "flash_ratio", c)] * efficiency.size_ratio(width, 1.0, c["flash_half_width"])
+        age = _since_launch(case)
+        if age is not None:
+            ratio = ratio * efficiency.maturity_ratio(
+                max(age, 0.0), c["flash_maturity_loss_ratio"], c["maturity_years"]
+            )
+        return flop / (peak * ratio)
+    name = "fused" if case.software.kernels == "fused" else "unfused"
+    scores = tokens * pairs * o.score_elements_per_pair / ways * c[f"score_moved_bytes.{name}"]
+    rate = matmul_rate(case, c, wide_kind(case))
+    return flop / rate + scores / _elementwise_rate(case, c)
+
+
+def _elementwise_rate(case: TrainingCase, c: Constants) -> Any:
+    return case.device.bandwidth_bytes_per_s * c["elementwise_ratio"]
+
+
+def _traffic_factor(case: TrainingCase, c: Constants) -> Any:
+    """Return how much more unfused code moves than fused kernels."""
+    if case.software.kernels == "fused":
+        return 1.0
+    more = c["elementwise_eager_factor"] - 1.0
+    return 1.0 + more * (c["compiled_traffic_ratio"] if case.has_compile else 1.0)
+
+
+def _layer_passes(case: TrainingCase, c: Constants, layer: Layer, x: dict[str, Any], tokens: Any) -> _Passes:
+    """Compose one layer: forward and backward of one micro-batch, what recomputation adds, launches."""
     etp = expert_tensor_ranks(x)
-    tokens = x["micro_batch_size"] * (x["seq_len"] + case.num_image_tokens) / x["cp"]
-    cut = where(x["has_sequence_parallel"], x["tp"], 1)
-    num_layers = model.num_layers
-    eager = eager_ratio(case, c)
-    bandwidth = device.bandwidth_bytes_per_s * c["elementwise_ratio.fused"]
-    traffic_factor = 1.0 + eager * (c["elementwise_eager_factor"] - 1.0)
-    frozen_factor = 2.0 if case.trains_all else 1.0
-    kind = case.compute
-    modules = case.recompute_modules or ("core_attn",)
-    rerun = rerun_operations(modules)
+    cut = where(x["has_sequence_parallel"] > 0, x["tp"], 1)
     is_full, is_selective = x["recompute"] == 2, x["recompute"] == 1
-    attention_rate = peak_rate(case, "bf16" if kind in ("fp8", "fp4") else kind) * c["flash_ratio"]
+    rate = matmul_rate(case, c, case.compute)
+    elementwise_rate, factor = _elementwise_rate(case, c), _traffic_factor(case, c)
+    rerun = rerun_operations(case.recompute_modules or ("core_attn",))
+    reruns_products = 0.5 if case.software.selective == "operations" else 0.0
+    backward = 2.0 if case.trains_all else 1.0
+    is_cast = case.compute in ("fp8", "fp4")
+    quantized = stored_bytes(case)[0] + 2.0 * case.element_bytes if is_quantized(case) else 0.0
+    total: dict[str, Any] = dict.fromkeys(_Passes.__slots__, 0.0)
+    forward: Any = 0.0
+    again: Any = 0.0
+    num_kernels: float = 0.0
+    for o in layer_operations(layer, case.model.hidden_size):
+        ways = {Split.TENSOR: x["tp"], Split.SEQUENCE: cut, Split.EXPERT: cut, Split.ROUTED: cut}[o.split]
+        is_expert = o.split in (Split.EXPERT, Split.ROUTED)
+        num_kernels += o.num_kernels if not is_expert or case.software.kernels == "eager" else 4.0
+        width = case.residual_bytes if o.split is Split.SEQUENCE else case.element_bytes
+        moved = tokens * o.moved_elements * width / ways * factor / (expert_maturity(case, c) if is_expert else 1.0)
+        seconds: Any = 0.0
+        extra: Any = 0.0  # traffic beside a product: casts, dequantised weights, adapters
+        if o.matrices:
+            rows = tokens * (c["expert_imbalance_ratio"] * o.tokens_ratio / cut if is_expert else 1.0)
+            seconds = _product_seconds(case, c, o, rows, x, etp, rate)
+            elements = o.matrices[0].num_inputs + sum(m.num_outputs for m in o.matrices)
+            if is_cast:
+                cast = c["cast_bytes.expert"] if is_expert else c["cast_bytes.dense"]
+                extra = extra + rows * elements / (etp if is_expert else x["tp"]) * cast
+            if quantized:
+                share = (x["ep"] * etp) if is_expert else x["tp"]
+                extra = extra + sum(m.num_parameters for m in o.matrices) / share * quantized
+            adapted = [m for m in o.matrices if case.targets(m.name)]
+            if adapted:
+                each = sum(m.num_inputs + m.num_outputs for m in adapted)
+                extra = extra + rows * each / ways * case.element_bytes * c["adapter_traffic_factor"]
+                num_kernels += 6.0 * len(adapted)
+            extra = extra / elementwise_rate
+            total["products"] = total["products"] + seconds * (1.0 + backward)
+            total["elementwise"] = total["elementwise"] + extra * 2.0
+        elif o.kind is Kind.ATTENTION:
+            seconds = _attention_seconds(case, c, o, tokens, ways, x)
+            total["attention"] = total["attention"] + seconds * (_FLASH_PASSES if case.has_flash_attention else 3.0)
+            pairs = (x["seq_len"] + 1) / 2 if o.window_tokens is None else _pairs(case, o.window_tokens, x)
+            total["flop"] = total["flop"] + o.flop_per_pair * pairs * 3.0
+            total["rerun_flop"] = total["rerun_flop"] + o.flop_per_pair * pairs
+        else:
+            seconds = roofline.roofline_seconds(tokens * o.flop_per_token / ways, moved, rate, elementwise_rate)
+            total["elementwise"] = total["elementwise"] + seconds * 3.0
+        total["flop"] = total["flop"] + o.flop_per_token * (1.0 + backward)
+        total["rerun_flop"] = total["rerun_flop"] + o.flop_per_token
+        forward = forward + seconds + extra
+        if o.name in rerun or o.kind is Kind.ATTENTION:
+            again = again + seconds
+        elif reruns_products:
+            again = again + seconds * (reruns_products if o.matrices else 1.0)
+    total["recomputed"] = where(is_full, forward, where(is_selective, again, 0.0))
+    passes = 3.0 + where(is_full, 1.0, 0.0)
+    total["launches"] = num_kernels * passes * c[f"launch_seconds.{case.software.kernels}"] * host_ratio(case, c)
+    return _Passes(**total)
 
-    products: Any = 0.0
-    attention: Any = 0.0
-    elementwise: Any = 0.0
-    recomputed: Any = 0.0
-    launches: Any = 0.0
-    flop: Any = 0.0
-    rerun_flop: Any = 0.0
-    expert_tokens: Any = 0.0
-    blocks: float = 0.0
-    for layer, count in model.groups():
-        part = count / num_layers
-        layer_forward: Any = 0.0
-        layer_rerun: Any = 0.0
-        for o in layer_operations(layer, model.hidden_size):
-            rows = tokens * (c["expert_imbalance_ratio"] * o.tokens_ratio / cut if o.split is Split.EXPERT else 1.0)
-            ways = {Split.TENSOR: x["tp"], Split.SEQUENCE: cut, Split.EXPERT: cut}[o.split]
-            seconds: Any = 0.0
-            if o.matrices:
-                seconds = _product_seconds(case, c, o, rows, x, etp, kind)
-                products = products + part * seconds * (1.0 + frozen_factor)
-            elif o.kind is Kind.ATTENTION:
-                pairs = _pairs(case, o.window_tokens, x)
-                work = tokens * o.flop_per_pair * pairs / ways
-                if case.has_flash_attention:
-                    seconds = work / attention_rate
-                    attention = attention + part * seconds * 3.5
-                else:
-                    product = work / _matmul_rate(case, c, "bf16" if kind in ("fp8", "fp4") else kind)
-                    scores = tokens * pairs * o.score_elements_per_pair / ways * c["score_moved_bytes"] / bandwidth
-                    seconds = product + scores
-                    attention = attention + part * seconds * 3.0
-                causal = (x["seq_len"] + 1) / 2 if o.window_tokens is None else _pairs(case, o.window_tokens, x)
-                flop = flop + part * tokens * o.flop_per_pair * causal * 3.0
-                rerun_flop = rerun_flop + part * tokens * o.flop_per_pair * causal
-            else:
-                moved = tokens * o.moved_elements * case.element_bytes / ways * traffic_factor
-                seconds = roofline.roofline_seconds(
-                    tokens * o.flop_per_token / ways, moved, _matmul_rate(case, c, "bf16"), bandwidth
-                )
-                elementwise = elementwise + part * seconds * 3.0
-            flop = flop + part * tokens * o.flop_per_token * (1.0 + frozen_factor)
-            rerun_flop = rerun_flop + part * tokens * o.flop_per_token
-            layer_forward = layer_forward + seconds
-            if o.name in rerun or o.kind is Kind.ATTENTION:
-                layer_rerun = layer_rerun + seconds
-            if case.software.selective == "operations" and o.matrices:
-                layer_rerun = layer_rerun + 0.5 * seconds
-            if o.name == "dispatch":
-                expert_tokens = expert_tokens + part * o.moved_elements / 2.0
-        recomputed = recomputed + part * where(is_full, layer_forward, where(is_selective, layer_rerun, 0.0))
-        sums = layer_sums(case, layer)
-        launches = launches + part * sums.num_kernels * (3.0 + is_full) * (0.3 + 0.7 * eager)
-        blocks += part * (len(layer.mixers) > 0) + part * (len(layer.feed_forwards) > 0)
 
-    # Collectives of one layer and micro-batch.
-    per_node = case.devices_per_node
+def host_ratio(case: TrainingCase, c: Constants) -> Any:
+    """Return how slow the host of a device's generation launches, and what graphs leave of it."""
+    return c[architecture_key(case, "host_ratio", c)] * (c["graph_launch_ratio"] if case.has_cuda_graphs else 1.0)
+
+
+def expert_maturity(case: TrainingCase, c: Constants) -> Any:
+    """Return how much faster code of experts is than in mid 2025, by the release of the software."""
+    if case.release_year is None:
+        return 1.0
+    return np.exp(c["expert_gain_per_year"] * min(max(case.release_year - _EXPERT_YEAR, -2.0), 1.5))
+
+
+def _mean_layer(case: TrainingCase, c: Constants, x: dict[str, Any], tokens: Any) -> _Passes:
+    """Average the layers of a model."""
+    total: dict[str, Any] = dict.fromkeys(_Passes.__slots__, 0.0)
+    for layer, count in case.model.groups():
+        one = _layer_passes(case, c, layer, x, tokens)
+        share = count / case.model.num_layers
+        total = {name: value + getattr(one, name) * share for name, value in total.items()}
+    return _Passes(**total)
+
+
+def _rates(case: TrainingCase, c: Constants) -> tuple[Any, Any]:
+    """Return the achieved rates of one device inside a node and between nodes."""
     intra = case.intra_bytes_per_s * (c["nvlink_ratio"] if case.intra_kind == "nvlink" else c["pcie_ratio"])
-    inter = case.inter_bytes_per_s * c["network_ratio"]
+    return intra, case.inter_bytes_per_s * c["network_ratio"]
+
+
+def _overlaps(case: TrainingCase) -> float:
+    return 0.0 if case.release_year is not None and case.release_year < _OVERLAP_SINCE else 1.0
+
+
+def _layer_collectives(case: TrainingCase, c: Constants, x: dict[str, Any], tokens: Any) -> dict[str, Any]:
+    """Exposed time of the collectives inside the mean layer, one micro-batch."""
+    model, per_node = case.model, case.devices_per_node
+    intra, inter = _rates(case, c)
     latency = c["latency_seconds"]
-    tensor_group = collectives.group_bandwidth(x["tp"], np.minimum(x["tp"], per_node), intra, inter)
+    cut = where(x["has_sequence_parallel"] > 0, x["tp"], 1)
+    is_full = where(x["recompute"] == 2, 1.0, 0.0)
+    blocks = sum(n * ((len(g.mixers) > 0) + (len(g.feed_forwards) > 0)) for g, n in model.groups()) / model.num_layers
+    tensor = collectives.group_bandwidth(x["tp"], np.minimum(x["tp"], per_node), intra, inter)
     reduced = tokens * model.hidden_size * case.element_bytes
-    tensor_each = collectives.all_reduce_seconds(reduced, x["tp"], tensor_group, latency) * blocks
-    tensor_time = tensor_each * (2.0 + is_full) * (1 - c["overlap_ratio.tensor"])
-    expert_group = collectives.group_bandwidth(
-        x["ep"], np.maximum(np.minimum(x["ep"], per_node / x["tp"]), 1), intra, inter
+    reduce_seconds = collectives.all_reduce_seconds(reduced, x["tp"], tensor, latency) * blocks
+    hidden = c["overlap_ratio.tensor"] * _overlaps(case)
+
+    routed = sum(
+        n * o.moved_elements / 2.0
+        for g, n in model.groups()
+        for o in layer_operations(g, model.hidden_size)
+        if o.name == "dispatch"
     )
-    sent = tokens / cut * expert_tokens * case.element_bytes
-    expert_each = 2.0 * collectives.all_to_all_seconds(sent, x["ep"], expert_group, latency)
-    expert_time = expert_each * (2.0 + is_full) * (1 - c["overlap_ratio.expert"])
+    expert_near = np.maximum(np.minimum(x["ep"], per_node / x["tp"]), 1)
+    expert = collectives.group_bandwidth(x["ep"], expert_near, intra, inter)
+    sent = tokens / cut * (routed / model.num_layers) * case.element_bytes / expert_maturity(case, c)
+    exchange = 2.0 * collectives.all_to_all_seconds(sent, x["ep"], expert, latency)
 
-    # Embedding, head and loss: on the last rank.
-    head = model.hidden_size * model.vocab_size
-    head_rate = _matmul_rate(case, c, "bf16" if kind in ("fp8", "fp4") else kind)
-    head_flop = 2.0 * tokens * head / x["tp"]
-    loss_factor = 3.0 if case.trains_all else 2.0
-    if loss_is_recomputed(case):
-        loss_factor += 1.0
-    head_seconds = head_flop / head_rate * loss_factor
-    loss_seconds = (
-        tokens
-        * model.vocab_size
-        / x["tp"]
-        * c["logit_moved_bytes"]
-        / bandwidth
-        * (0.5 + 0.5 * traffic_factor / c["elementwise_eager_factor"])
+    keys = sum(
+        n * m.num_outputs
+        for g, n in model.groups()
+        for o in layer_operations(g, model.hidden_size)
+        for m in o.matrices
+        if m.name in ("k", "v", "kv_a")
     )
-    flop_head = 2.0 * tokens * head * (3.0 if case.trains_all else 2.0)
-
-    layer_compute = products + attention + elementwise + recomputed
-    launched = roofline.launched_seconds(layer_compute, launches, c["launch_seconds"])
-    layer_time = launched + tensor_time + expert_time
-    first, middle, last = pipeline.stage_layers(num_layers, x["pp"], x["first_stage_layers"], x["last_stage_layers"])
-    outer = head_seconds + loss_seconds
-    slowest = np.maximum(np.maximum(first, middle) * layer_time, last * layer_time + outer)
-    slowest = where(x["pp"] > 1, slowest, num_layers * layer_time + outer)
-    mean_stage = (num_layers * layer_time + outer) / x["pp"]
-    micro_batches = x["num_micro_batches"]
-    piped = pipeline.pipeline_seconds(slowest, mean_stage, x["pp"], x["num_virtual_stages"], micro_batches)
-    useful = micro_batches * mean_stage
-
-    # Data-parallel gradient reduction and gathering of sharded weights.
-    layer_params = 0.0
-    expert_params = 0.0
-    for layer, count in model.groups():
-        sums = layer_sums(case, layer)
-        layer_params = layer_params + count * (sums.parameters[0] / x["tp"] + sums.parameters[1]) / x["pp"]
-        expert_params = expert_params + count * sums.parameters[2] / (x["ep"] * etp) / x["pp"]
-    outer_params = head * (1 if model.is_tied else 2) / x["tp"] / x["pp"]
-    local = layer_params + outer_params
-    over_dense, over_expert = shards(x, etp)
-    dp_per_node = np.maximum(np.minimum(over_dense, per_node / x["tp"]), 1)
-    data_group = collectives.group_bandwidth(over_dense, dp_per_node, intra, inter)
-    stored = 2.0 if case.precision.weights in ("fp32", "bf16", "fp16") else 0.56
-    gradient = BYTES_PER_ELEMENT[case.precision.gradients]
-    gathered = collectives.all_gather_seconds(local * stored, over_dense, data_group, latency)
-    gathered = gathered + collectives.all_gather_seconds(expert_params * stored, over_expert, data_group, latency)
-    trained_share = 1.0 if case.trains_all else 0.02
-    reduced_seconds = collectives.all_gather_seconds(local * gradient, over_dense, data_group, latency)
-    reduced_seconds = reduced_seconds + collectives.all_gather_seconds(
-        expert_params * gradient, over_expert, data_group, latency
-    )
-    reduced_seconds = reduced_seconds * trained_share
-    zero = x["zero_stage"]
-    is_sharded = zero >= 3
-    sharded = (2.0 * gathered + reduced_seconds) * micro_batches
-    replicated = reduced_seconds + where(zero >= 1, gathered, reduced_seconds)
-    communication = where(is_sharded, sharded, replicated)
-    overlap = where(is_sharded, c["overlap_ratio.sharded"], c["overlap_ratio.gradients"])
-    cover = where(is_sharded, piped, slowest)
-    data_time = collectives.exposed_seconds(communication, cover, overlap)
-
-    trained = (local + expert_params) * (1.0 if case.trains_all else 0.01)
-    shard = where(zero >= 1, over_dense, 1)
-    state = OPTIMIZERS[case.optimizer].state_bytes_per_parameter
-    step_bytes = 2.0 * state + 2.0 * gradient + 6.0
-    on_device = trained / shard * step_bytes / (device.bandwidth_bytes_per_s * c["step_bandwidth_ratio"])
-    link = case.host_link_bytes_per_s * c["host_link_ratio"]
-    on_host = offload.host_step_seconds(trained / shard * per_node, 28.0, case.host_bytes_per_s)
-    on_host = on_host + offload.transfer_seconds(trained / shard * (gradient + 2.0), link)
-    step_time = where(x["offload_optimizer"] > 0, on_host, on_device)
-    kept = tokens * model.hidden_size * case.element_bytes / cut * num_layers / x["pp"]
-    moved = x["offload_activations"] * kept * 2.0 * micro_batches
-    moved = moved + x["offload_parameters"] * (local + expert_params) * stored / over_dense * 2.0 * micro_batches
-    offload_time = offload.transfer_seconds(moved, link) * 0.5
-    fixed = c["step_overhead_seconds"]
-
-    busy = layer_compute + tensor_time + expert_time
-    scale = micro_batches * num_layers / x["pp"]
-    stretch = launched - layer_compute
-    parts = {
-        "matrix products": products * scale + micro_batches * head_seconds / x["pp"],
-        "attention": attention * scale,
-        "element-wise": elementwise * scale,
-        "launches": stretch * scale,
-        "logits and loss": micro_batches * loss_seconds / x["pp"],
-        "recomputation": recomputed * scale,
-        "tensor-parallel collectives": tensor_time * scale,
-        "expert all-to-all": expert_time * scale,
-        "pipeline bubble": piped - useful,
-        "data-parallel collectives": data_time,
-        "optimizer step": step_time,
-        "offload traffic": offload_time,
-        "fixed": fixed,
+    context_near = np.maximum(np.minimum(x["cp"], per_node / x["tp"]), 1)
+    context = collectives.group_bandwidth(x["cp"], context_near, intra, inter)
+    gathered = tokens * x["cp"] * (keys / model.num_layers) / x["tp"] * case.element_bytes
+    rotate = collectives.all_gather_seconds(gathered, x["cp"], context, latency)
+    return {
+        "tensor-parallel collectives": reduce_seconds * (2.0 + is_full) * (1 - hidden),
+        "expert all-to-all": exchange * (2.0 + is_full) * (1 - c["overlap_ratio.expert"]),
+        "context-parallel collectives": rotate * (3.0 + is_full) * (1 - c["overlap_ratio.context"]),
     }
-    del busy
-    total = piped + data_time + step_time + offload_time + fixed
-    replicas = x["dp"] * x["cp"] * micro_batches
-    model_flop = (flop * num_layers + flop_head) * replicas
-    hardware_flop = model_flop + where(is_full, rerun_flop * num_layers, 0.0) * replicas
-    return Timing(parts=parts, total=total, model_flop=model_flop, hardware_flop=hardware_flop)
+
+
+def _loss_seconds(case: TrainingCase, c: Constants, x: dict[str, Any], tokens: Any) -> tuple[Any, Any]:
+    """Time of head and loss, forward and backward, for one micro-batch; and the head's arithmetic per token."""
+    model = case.model
+    kind = "fp32" if case.precision.unquantized == "fp32" else wide_kind(case)
+    passes = 3.0 if case.trains_all else 2.0
+    flop_per_token = 2.0 * model.hidden_size * model.vocab_size
+    again = 1.0 if loss_is_recomputed(case) else 0.0
+    losses = 1.0 + case.num_mtp_layers
+    product = tokens * flop_per_token / x["tp"] / matmul_rate(case, c, kind) * (passes + again) * losses
+    moved = tokens * model.vocab_size / x["tp"] * c["logit_moved_bytes"] * losses
+    share = 0.5 if case.software.kernels == "fused" or case.has_compile else 1.0
+    return product + moved * share / _elementwise_rate(case, c), flop_per_token * passes * losses
 
 
 def loss_is_recomputed(case: TrainingCase) -> bool:
     """Whether the head runs again in backward, as a fused loss does."""
     return case.has_fused_loss or case.software.loss == "fused"
+
+
+def _local_parameters(case: TrainingCase, x: dict[str, Any]) -> tuple[Any, Any]:
+    """Return the dense and expert parameters of one device of an average pipeline rank."""
+    etp = expert_tensor_ranks(x)
+    dense: Any = 0.0
+    expert: Any = 0.0
+    for layer, count in case.model.groups():
+        a, b = split_parameters(layer_sums(case, layer).parameters, x, etp)
+        dense, expert = dense + a * count, expert + b * count
+    outer = outer_parameters(case, {**x, "pp": 1}, "first")
+    return (dense + outer) / x["pp"], expert / x["pp"]
+
+
+def _adapter_share(case: TrainingCase, x: dict[str, Any]) -> Any:
+    """Return trained over all parameters."""
+    if case.trains_all:
+        return 1.0
+    sums = [(layer_sums(case, layer), n) for layer, n in case.model.groups()]
+    adapters = sum(sum(s.adapters) * n for s, n in sums) * x["lora_rank"]
+    return np.minimum(adapters / sum(sum(s.parameters) * n for s, n in sums), 1.0)
+
+
+def _data_parallel(
+    case: TrainingCase, c: Constants, x: dict[str, Any], local: tuple[Any, Any], cover: tuple[Any, Any]
+) -> Any:
+    """Exposed time of gradient reduction and of gathering sharded weights, a whole step."""
+    intra, inter = _rates(case, c)
+    latency = c["latency_seconds"]
+    over = shards(x, expert_tensor_ranks(x))
+    near = np.maximum(np.minimum(over[0], case.devices_per_node / x["tp"]), 1)
+    rate = collectives.group_bandwidth(over[0], near, intra, inter)
+    stored = stored_bytes(case)[0] if is_quantized(case) else case.element_bytes
+    gradient = BYTES_PER_ELEMENT[case.precision.gradients] * _adapter_share(case, x)
+
+    def moved(each: Any) -> Any:
+        dense = collectives.all_gather_seconds(local[0] * each, over[0], rate, latency)
+        return dense + collectives.all_gather_seconds(local[1] * each, over[1], rate, latency)
+
+    gather, reduce = moved(stored), moved(gradient)
+    zero = x["zero_stage"]
+    is_sharded = zero >= 3
+    communication = where(
+        is_sharded,
+        (2.0 * gather + reduce) * x["num_micro_batches"],
+        reduce + where(zero >= 1, gather * (gradient > 0), reduce),
+    )
+    overlap = where(is_sharded, c["overlap_ratio.sharded"], c["overlap_ratio.gradients"] * _overlaps(case))
+    return collectives.exposed_seconds(communication, where(is_sharded, cover[0], cover[1]), overlap)
+
+
+def _step_seconds(case: TrainingCase, c: Constants, x: dict[str, Any], local: tuple[Any, Any]) -> Any:
+    """Time of the optimizer step, on the device or on the host."""
+    over = shards(x, expert_tensor_ranks(x))
+    is_sharded = x["zero_stage"] >= 1
+    stepped = local[0] / where(is_sharded, over[0], 1) + local[1] / where(is_sharded, over[1], 1)
+    stepped = stepped * _adapter_share(case, x)
+    spec = OPTIMIZERS[case.optimizer]
+    state = spec.state_bytes_per_parameter
+    gradient = BYTES_PER_ELEMENT[case.precision.gradients]
+    master = _FP32_BYTES if case.precision.has_fp32_master else 0.0
+    moved = 2.0 * state + gradient + 2.0 * master + 2.0 * case.trained_bytes
+    on_device = stepped * moved / (case.device.bandwidth_bytes_per_s * c["step_bandwidth_ratio"])
+    on_host = offload.host_step_seconds(
+        stepped * case.devices_per_node, 2.0 * state + 3.0 * _FP32_BYTES, case.host_bytes_per_s
+    )
+    link = case.host_link_bytes_per_s * c["host_link_ratio"]
+    if spec.is_paged:
+        on_device = on_device + offload.transfer_seconds(stepped * 2.0 * state, link)
+    on_host = on_host + offload.transfer_seconds(stepped * (gradient + case.trained_bytes), link)
+    return where(x["offload_optimizer"] > 0, on_host, on_device)
+
+
+def _offload_seconds(case: TrainingCase, c: Constants, x: dict[str, Any], local: tuple[Any, Any], tokens: Any) -> Any:
+    """Time of traffic between host and device that computation does not hide."""
+    cut = where(x["has_sequence_parallel"] > 0, x["tp"], 1)
+    link = case.host_link_bytes_per_s * c["host_link_ratio"]
+    kept = tokens * case.model.hidden_size * case.residual_bytes / cut * case.model.num_layers / x["pp"]
+    over = x["dp"] * x["cp"]
+    weights = (local[0] + local[1]) * stored_bytes(case)[0] / where(x["zero_stage"] >= 3, over, 1)
+    moved = x["offload_activations"] * kept * 2.0 + x["offload_parameters"] * weights * 2.0
+    return offload.transfer_seconds(moved * x["num_micro_batches"], link) * (1 - c["overlap_ratio.offload"])
+
+
+def step_timing(case: TrainingCase, c: Constants, x: dict[str, Any]) -> Timing:
+    """Compose the time of one optimizer step."""
+    model = case.model
+    tokens = x["micro_batch_size"] * (x["seq_len"] + case.num_image_tokens) / x["cp"]
+    num_layers = model.num_layers + case.num_mtp_layers
+    micro_batches = x["num_micro_batches"]
+    one = _mean_layer(case, c, x, tokens)
+    busy = one.products + one.attention + one.elementwise + one.recomputed
+    launched = roofline.launched_seconds(busy, one.launches, 1.0)
+    inside = _layer_collectives(case, c, x, tokens)
+    layer_seconds = launched + sum(inside.values())
+    outer, head_flop = _loss_seconds(case, c, x, tokens)
+
+    cut = where(x["has_sequence_parallel"] > 0, x["tp"], 1)
+    passed = tokens * model.hidden_size * case.element_bytes / cut
+    devices = x["dp"] * x["tp"] * x["pp"] * x["cp"]
+    intra, inter = _rates(case, c)
+    hop = where(devices > case.devices_per_node, np.minimum(intra, inter), intra)
+    exposed = 1.0 if case.software.partition == "copied" else c["pipeline_exposed_ratio"]
+    transfer = 2.0 * offload.transfer_seconds(passed, hop) * x["num_virtual_stages"] * exposed
+    transfer = where(x["pp"] > 1, transfer, 0.0)
+
+    first, middle, last = pipeline.stage_layers(num_layers, x["pp"], x["first_stage_layers"], x["last_stage_layers"])
+    slowest = np.maximum(np.maximum(first, middle) * layer_seconds, last * layer_seconds + outer)
+    slowest = where(x["pp"] > 1, slowest, num_layers * layer_seconds + outer) + transfer
+    mean_stage = (num_layers * layer_seconds + outer) / x["pp"] + transfer
+    piped = pipeline.pipeline_seconds(slowest, mean_stage, x["pp"], x["num_virtual_stages"], micro_batches)
+
+    local = _local_parameters(case, x)
+    scale = micro_batches * num_layers / x["pp"]
+    parts = {
+        "matrix products": one.products * scale,
+        "attention": one.attention * scale,
+        "element-wise": one.elementwise * scale,
+        "recomputation": one.recomputed * scale,
+        "launches": (launched - busy) * scale,
+        "logits and loss": micro_batches * outer / x["pp"],
+        **{name: value * scale for name, value in inside.items()},
+        "pipeline transfers": transfer * micro_batches,
+        "pipeline bubble": piped - micro_batches * mean_stage,
+        "data-parallel collectives": _data_parallel(case, c, x, local, (piped, slowest)),
+        "optimizer step": _step_seconds(case, c, x, local),
+        "offload traffic": _offload_seconds(case, c, x, local, tokens),
+        "fixed": c["step_overhead_seconds"] * host_ratio(case, c),
+    }
+    whole = tokens * x["cp"] * x["dp"] * micro_batches
+    model_flop = (one.flop * num_layers + head_flop) * whole
+    rerun = where(x["recompute"] == 2, one.rerun_flop * num_layers, 0.0) * whole
+    return Timing(parts=parts, total=sum(parts.values()), model_flop=model_flop, hardware_flop=model_flop + rerun)
