@@ -150,6 +150,13 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "time_expert_all_to_all": ("expert all-to-all", "专家 all-to-all"),
     "time_expert_all_to_all_is": ("tokens to their experts and back", "token 往返于专家之间"),
+    "time_context_parallel_collectives": ("context-parallel collectives", "上下文并行通信"),
+    "time_context_parallel_collectives_is": ("keys and values of other parts of a sequence", "序列其他部分的键和值"),
+    "time_pipeline_transfers": ("pipeline transfers", "流水线传递"),
+    "time_pipeline_transfers_is": (
+        "what one stage hands to the next, as far as it shows",
+        "各级之间的传递，扣除被隐藏的部分",
+    ),
     "time_pipeline_bubble": ("pipeline bubble", "流水线气泡"),
     "time_pipeline_bubble_is": ("stages that wait for others", "等待其他级的时间"),
     "time_optimizer_step": ("optimizer step", "优化器更新"),
