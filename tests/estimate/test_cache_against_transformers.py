@@ -6,6 +6,10 @@ import random
 from typing import Any
 
 import pytest
+
+pytest.importorskip("torch", reason="platform: optional check, torch is not installed")
+pytest.importorskip("transformers", reason="platform: optional check, transformers is not installed")
+
 from tests.model.random_configs import Dice, class_of, drawn, shares_equally, torch, total, transformers
 
 from tonnage.estimate.kv_cache import cache

@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 
 import pytest
+
+pytest.importorskip("torch", reason="platform: optional check, torch is not installed")
+pytest.importorskip("transformers", reason="platform: optional check, transformers is not installed")
+
 from tests.model.random_configs import PARTS, valid
 
 from tonnage.estimate.parameters import count
