@@ -74,6 +74,15 @@ def test_tokens_of_an_image(model_type, vision, size, wanted):
     assert num_image_tokens(f, height_pixels=size[0], width_pixels=size[1]) == wanted
 
 
+def test_an_image_encoder_that_only_has_a_name_is_known_by_it():
+    def count(**vision):
+        return encoder_from_config(fields({"model_type": "gemma3n", "vision_config": vision}))
+
+    assert count().num_parameters == count(architecture="mobilenetv5_300m_enc").num_parameters
+    with pytest.raises(RequestError, match="'architecture' is 'resnet50', an image encoder that is unknown"):
+        count(architecture="resnet50")
+
+
 @pytest.mark.parametrize(
     ("vision", "what"),
     [

@@ -72,6 +72,7 @@ def tied_as(model: Model, *, is_tied: bool) -> Model:
 
 MULTIMODAL: Final[dict[str, Callable[[Fields], Model]]] = {
     "gemma3": with_tower,
+    "gemma3n": with_tower,
     "gemma4": with_tower,
     "internvl": with_tower,
     "kimi_k25": with_tower,

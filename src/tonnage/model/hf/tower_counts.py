@@ -566,6 +566,69 @@ def conformer_front_end_parameters(
     )
 
 
+def mobilenet_v5_parameters() -> Count:
+    """Weights of MobileNetV5-300M, the image encoder of Gemma 3n, which has one published size.
+
+    Returns
+    -------
+    numeric
+        Parameters. [1]
+
+    Notes
+    -----
+    Derived from the published sequence of blocks: three edge residuals of 128 channels, five inverted residuals of
+    256, then at 640 and at 1280 channels inverted residuals and pairs of multi-query attention and a feed-forward.
+    The features of the last two widths are fused into 2048 channels. RMSNorms have a weight a channel; blocks
+    other than the edge residuals have a layer scale.
+
+    References
+    ----------
+    .. [1] huggingface/pytorch-image-models 1.0, `timm/models/mobilenetv5.py` (`_gen_mobilenet_v5`) and
+       `timm/models/_efficientnet_blocks.py`; D. Qin et al., "MobileNetV4", ECCV 2024, arXiv:2404.10518.
+
+    Examples
+    --------
+    >>> mobilenet_v5_parameters()
+    294126912
+    """
+    stem = linear_parameters(27, 64) + 64
+    edges = sum(_edge_residual(num_inputs, 128, kernel=3, expansion=4) for num_inputs in (64, 128, 128))
+    narrow = _inverted_residual(128, 256, start=3, middle=5, expansion=6) + sum(
+        _inverted_residual(256, 256, start=start, expansion=4) for start in (5, 3, 5, 3)
+    )
+    middle = (
+        _inverted_residual(256, 640, start=5, middle=5, expansion=6)
+        + 7 * _inverted_residual(640, 640, start=5, expansion=4)
+        + _inverted_residual(640, 640, expansion=1)
+        + 14
+        * (_mobile_attention(640, num_heads=12, head_dim=64, reduces=True) + _inverted_residual(640, 640, expansion=2))
+    )
+    wide = _inverted_residual(640, 1280, start=5, middle=5, expansion=6) + 19 * (
+        _mobile_attention(1280, num_heads=16, head_dim=96) + _inverted_residual(1280, 1280, expansion=2)
+    )
+    fusion = _inverted_residual(640 + 1280, 2048, expansion=2)  # no layer scale, but a norm of the same size behind
+    return stem + edges + narrow + middle + wide + fusion
+
+
+def _edge_residual(num_inputs: int, num_outputs: int, *, kernel: int, expansion: int) -> int:
+    """Return the weights of a full convolution that widens and a pointwise one that narrows, each with a norm."""
+    inner = num_inputs * expansion
+    return num_inputs * inner * kernel**2 + inner + inner * num_outputs + num_outputs
+
+
+def _inverted_residual(num_inputs: int, num_outputs: int, *, expansion: int, start: int = 0, middle: int = 0) -> int:
+    """Return the weights of pointwise convolutions around optional depthwise ones, a norm each, and a layer scale."""
+    inner = num_inputs * expansion
+    depthwise = (num_inputs * (start**2 + 1) if start else 0) + (inner * (middle**2 + 1) if middle else 0)
+    return depthwise + num_inputs * inner + inner + inner * num_outputs + 2 * num_outputs
+
+
+def _mobile_attention(width: int, *, num_heads: int, head_dim: int, reduces: bool = False) -> int:
+    """Return the weights of multi-query attention over pixels, keys and values from a coarser grid where it reduces."""
+    reduction = width * (3**2 + 1) if reduces else 0
+    return 2 * width * num_heads * head_dim + 2 * (width * head_dim + reduction) + 2 * width
+
+
 def whisper_encoder_parameters(
     hidden_size: Count, intermediate_size: Count, num_layers: Count, *, num_mel_bins: Count, num_positions: Count
 ) -> Count:

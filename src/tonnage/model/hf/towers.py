@@ -24,6 +24,7 @@ from tonnage.model.hf.tower_counts import (
     linear_parameters,
     merger_parameters,
     mllama_vision_parameters,
+    mobilenet_v5_parameters,
     moon_vit_parameters,
     pixtral_parameters,
     qwen2_vit_parameters,
@@ -328,8 +329,60 @@ def gemma4_conformer(f: Fields) -> Encoder:
     )
 
 
+def gemma3n_conformer(f: Fields) -> Encoder:
+    """Gemma 3n's audio tower: Gemma 4's, with kernels and strides of its own in front."""
+    hidden_size, num_heads = f.count("hidden_size"), f.count("conf_num_attention_heads")
+    channels, num_features = f.counts("sscp_conv_channel_size", least=1) or [], f.count("input_feat_size")
+    kernels, strides = f.items("sscp_conv_kernel_size") or [], f.items("sscp_conv_stride_size") or []
+    try:
+        areas = [int(height) * int(width) for height, width in kernels]
+        for (_, width), (_, stride) in zip(kernels, strides, strict=True):
+            num_features = (num_features + 2 - int(width)) // int(stride) + 1  # one column of padding on each side
+    except (TypeError, ValueError, ZeroDivisionError):
+        areas = []
+    if len(channels) != 2 or len(areas) != 2:
+        raise f.refuse("sscp_conv_kernel_size", "does not describe two convolutions")
+    front_end = conformer_front_end_parameters(
+        hidden_size,
+        channels=(channels[0], channels[1]),
+        kernel_areas=(areas[0], areas[1]),
+        num_features=num_features,
+    )
+    num_layers = f.num_layers("conf_num_hidden_layers")
+    return Encoder(
+        num_parameters=conformer_parameters(
+            hidden_size,
+            num_layers,
+            num_heads=num_heads,
+            conv_kernel=f.count("conf_conv_kernel_size"),
+            num_front_end=front_end,
+        ),
+        hidden_size=hidden_size,
+        num_layers=num_layers,
+        num_heads=num_heads,
+        intermediate_size=4 * hidden_size,
+        kind="audio",
+    )
+
+
+def mobilenet_v5(f: Fields) -> Encoder:
+    """Gemma 3n's image encoder, a network of convolutions that its config names; seen here as its attention blocks."""
+    architecture = f.word("architecture")
+    if architecture != "mobilenetv5_300m_enc":
+        raise f.refuse("architecture", f"is '{architecture}', an image encoder that is unknown", "add the encoder")
+    return Encoder(
+        num_parameters=mobilenet_v5_parameters(),
+        hidden_size=1280,
+        num_layers=33,
+        num_heads=16,
+        intermediate_size=2560,
+    )
+
+
 TOWERS: Final[dict[str, Callable[[Fields], Encoder]]] = {
     "clip_vision_model": clip,
+    "gemma3n_audio": gemma3n_conformer,
+    "gemma3n_vision": mobilenet_v5,
     "gemma4_audio": gemma4_conformer,
     "gemma4_vision": gemma4_vit,
     "internvl_vision": intern_vit,

@@ -57,6 +57,16 @@ def gemma3(f: Fields) -> Encoder:
     return joined(vision, vision.hidden_size * (text_width(f) + 1), max(1, num_patches(part) // num_tokens))
 
 
+def gemma3n(f: Fields) -> Encoder | None:
+    """Gemma 3n: image and sound, each with a table of tokens of its own, two norms and a matrix."""
+    found: list[Encoder] = []
+    for name in ("vision_config", "audio_config"):
+        part = f.part(name)
+        width = part.count("hidden_size")
+        found.append(joined(tower(part), width * (part.count("vocab_size") + 2 + text_width(f))))
+    return together(found)
+
+
 def gemma4(f: Fields) -> Encoder | None:
     """Gemma 4: vision and audio, each optional, each projected by one matrix."""
     found: list[Encoder] = []
@@ -183,6 +193,7 @@ def voxtral(f: Fields) -> Encoder:
 
 FAMILIES: Final[dict[str, Callable[[Fields], Encoder | None]]] = {
     "gemma3": gemma3,
+    "gemma3n": gemma3n,
     "gemma4": gemma4,
     "internvl": internvl,
     "kimi_k25": kimi_k25,
