@@ -6,7 +6,7 @@ Flags as in ikawrakow/ik_llama.cpp common/common.cpp @8337e4cd; fused experts ar
 from __future__ import annotations
 
 from tonnage.engines.ik_llama_cpp.accounting import ACCOUNTING
-from tonnage.engines.llama_cpp.launch import arguments
+from tonnage.engines.llama_cpp.launch import arguments, weights_file
 from tonnage.engines.types import Launch
 from tonnage.estimate.types import Candidate
 from tonnage.model.types import LatentAttention
@@ -14,9 +14,7 @@ from tonnage.model.types import LatentAttention
 
 def launch(candidate: Candidate) -> Launch:
     """Return the command line; latent attention in the mode that keeps the small cache."""
-    name = candidate.model.name
-    path = name if name.endswith(".gguf") else f"{name.rsplit('/', 1)[-1]}-{candidate.precision.weights.upper()}.gguf"
-    argv = ["llama-server", "-m", path, *arguments(candidate, ACCOUNTING)]
+    argv = ["llama-server", "-m", weights_file(candidate), *arguments(candidate, ACCOUNTING)]
     if any(isinstance(mixer, LatentAttention) for layer, _ in candidate.model.groups() for mixer in layer.mixers):
         argv += ["-mla", "3"]
     return Launch(argv=tuple(argv))

@@ -42,14 +42,17 @@ def arguments(candidate: Candidate, accounting: Accounting) -> list[str]:
     return argv
 
 
-def model_arguments(candidate: Candidate) -> list[str]:
-    """Return where the weights come from: a file, or a hub repository with the quantisation's name."""
+def weights_file(candidate: Candidate) -> str:
+    """Return the file of weights: the one that was read, or the usual name of the quantisation, to be fetched or made.
+
+    Whether somebody published such a file, and where, is not known here.
+    """
     name = candidate.model.name
-    if name.endswith(".gguf"):
-        return ["-m", name]
-    return ["-hf", f"{name}-GGUF:{candidate.precision.weights.upper()}"]
+    return name if name.endswith(".gguf") else f"{name.rsplit('/', 1)[-1]}-{candidate.precision.weights.upper()}.gguf"
 
 
 def launch(candidate: Candidate) -> Launch:
     """Return the command line."""
-    return Launch(argv=("llama-server", *model_arguments(candidate), *arguments(candidate, ACCOUNTING), "--fit", "off"))
+    return Launch(
+        argv=("llama-server", "-m", weights_file(candidate), *arguments(candidate, ACCOUNTING), "--fit", "off")
+    )

@@ -5,7 +5,7 @@ Variables as in ollama/ollama envconfig/config.go @fb30760; parameters of the Mo
 
 from __future__ import annotations
 
-from tonnage.engines.llama_cpp.launch import cache_type
+from tonnage.engines.llama_cpp.launch import cache_type, weights_file
 from tonnage.engines.ollama.accounting import ACCOUNTING
 from tonnage.engines.types import Launch
 from tonnage.estimate.compose_serving import serving_load
@@ -15,9 +15,9 @@ from tonnage.estimate.types import Candidate
 def launch(candidate: Candidate) -> Launch:
     """Return the command line, its environment and the Modelfile."""
     load = serving_load(candidate, ACCOUNTING)
-    name = candidate.model.name
-    source = name if name.endswith(".gguf") else f"hf.co/{name}-GGUF:{candidate.precision.weights.upper()}"
     on_device = candidate.model.num_layers + 1 - candidate.offload.num_cpu_layers
+    source = weights_file(candidate)
+    source = source if "/" in source else f"./{source}"
     modelfile = f"FROM {source}\nPARAMETER num_ctx {int(load.context_tokens)}\nPARAMETER num_gpu {on_device}\n"
     return Launch(
         argv=("ollama", "serve"),
