@@ -59,7 +59,7 @@ def test_prompt_and_answer_fit_into_a_short_context():
         ({"sets": ["layout.pt=2"]}, "layout.pp"),
         ({"sets": ["layout.tp"]}, "path=value"),
         ({"sets": ["offload.optimizer=maybe"]}, "true"),
-        ({"sets": ["precision.weights=a b"]}, "not a name"),
+        ({"sets": ["precision.weights=a b"]}, "not a format of weights"),
         ({"is_here": True, "gpus": ["a"]}, "--here"),
     ],
 )
@@ -93,7 +93,8 @@ def test_a_pin_written_as_arguments_reads_back(path, data):
         "ratio": st.floats(0.01, 1).map(str),
         "switch": st.sampled_from(["true", "false"]),
         "choice": st.sampled_from(pin.choices or ("-",)),
-        "text": st.sampled_from(["q4_k_m", "fp8", "nvfp4"]),
+        "weights": st.sampled_from(["q4_k_m", "fp8", "nvfp4", "nf4_dq", "gptq_int4"]),
+        "cache": st.sampled_from(["fp16", "fp8", "q8_0"]),
     }[pin.kind]
     _, value = read_pin(path, data.draw(words))
     flag, text = write_pin(path, value)

@@ -49,8 +49,8 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options, in the order in which --help shows them."""
     for decorate in reversed(
         (
-            click.option("--serve", "goal", flag_value="serve", help="Serve it (the default)."),
-            click.option("--pretrain", "goal", flag_value="pretrain", help="Train it from nothing."),
+            click.option("--serve", is_flag=True, help="Serve it (the default)."),
+            click.option("--pretrain", is_flag=True, help="Train it from nothing."),
             click.option("--finetune", type=click.Choice(("full", "lora", "qlora")), help="Train it further."),
             click.option("--context", metavar="N", help="Serving: tokens that a request may hold. [8192]"),
             click.option("--concurrency", metavar="N", help="Serving: requests in flight. [1]"),
@@ -111,6 +111,9 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+_LARGEST_STACK_BYTES = 1 << 20
+
+
 @click.command("plan")
 @click.argument("spec", metavar="MODEL", required=False, shell_complete=_complete_model)
 @_options
@@ -130,6 +133,9 @@ def command(spec: str | None, pick: int, output: str | None, is_json: bool, is_q
 
     adopted = _adopt(words["import"], is_quiet=is_quiet)
     request = _request(spec, words, adopted)
+    if words["today"]:
+        read_text(words["today"], _LARGEST_STACK_BYTES)
+        note(say("plan.today_not_compared", path=words["today"]), is_quiet=is_quiet)
     answer = api.plan(request)
     if output is not None:
         _keep(answer, pick, output, is_quiet=is_quiet)
@@ -177,9 +183,10 @@ def _request(spec: str | None, words: dict[str, Any], adopted: Adopted | None) -
     from tonnage.errors import RequestError
     from tonnage.plan.request import make_request
 
-    goal = "finetune" if words["finetune"] else words["goal"]
-    if words["finetune"] and words["goal"]:
-        raise RequestError("one goal at a time", where="--finetune", fix=f"leave out --{words['goal']}")
+    goals = [name for name in ("finetune", "pretrain", "serve") if words[name]]
+    if len(goals) > 1:
+        raise RequestError("one goal at a time", where=f"--{goals[0]}", fix=f"leave out --{goals[1]}")
+    goal = goals[0] if goals else None
     load = {name: words[name] for name in _LOAD if words[name] is not None}
     pins = {path: words[name] for name, path in _PIN_OPTIONS.items() if words[name] is not None}
     limits = {name: words[option] for option, name in _LIMITS.items()}

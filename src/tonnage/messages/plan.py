@@ -29,6 +29,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{name}: a third party's estimate of {day} (--price)",
         "{name}：第三方估价，{day}（--price）",
     ),
+    "today_not_compared": (
+        "{path}: this version does not yet say what carries over from today's stack",
+        "{path}：此版本尚不比较现有环境有哪些可以沿用",
+    ),
     # traps of a machine
     "unofficial": (
         "{name} is an unofficial board: no warranty, altered firmware; test it under load before you rely on it",
