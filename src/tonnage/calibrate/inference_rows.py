@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from tonnage.calibrate.inference_fit import Observation
 from tonnage.calibrate.row_fields import (
     cache_formats,
     device_of_row,
@@ -18,18 +19,24 @@ from tonnage.calibrate.row_fields import (
 )
 from tonnage.calibrate.row_models import model_of_row
 from tonnage.engines.vllm.accounting import default_limits
-from tonnage.estimate.compose_serving import serving_load
+from tonnage.estimate.compose_serving import (
+    decode_work,
+    prefill_work,
+    serving_load,
+    short_by_bytes,
+    smallest_num_cpu_expert_layers,
+)
 from tonnage.estimate.serving import ServingLoad
 from tonnage.estimate.serving_memory import at_least
 from tonnage.estimate.types import Candidate, EngineAccounting, EngineSettings, Offload
 from tonnage.estimate.weights import weights_bytes
 from tonnage.hardware.types import Cluster, Device, Host, Link, Node
 from tonnage.model.types import Model, Moe
-from tonnage.units import GIB
+from tonnage.units import GIB, Count
 from tonnage.workload.precision import Precision
 from tonnage.workload.types import Serving
 
-__all__ = ["Case", "case_of_row", "load_of_case"]
+__all__ = ["Case", "case_of_row", "load_of_case", "observations_of", "running_requests"]
 
 Row = Mapping[str, Any]
 _ASSUMED_HOST: Final = Host(
@@ -39,6 +46,12 @@ _ASSUMED_HOST: Final = Host(
     pcie=Link(name="pcie", kind="pcie", bytes_per_s=31.5e9),
     is_assumed=True,
 )
+# What each measured speed is a measure of.
+_KINDS: Final = {
+    "decode_tps_single": "decode", "prefill_tps": "prefill", "throughput_tps": "throughput", "ttft_ms": "ttft",
+}  # fmt: skip
+_CORE_BANDWIDTH: Final = 25e9  # one core alone cannot draw more, bytes a second; assumed
+_MOST_RUNNING: Final = 2048.0  # TensorRT-LLM's default `max_batch_size`, tensorrt_llm/llmapi/llm_args.py
 _GGUF: Final = frozenset({"llama.cpp", "ik_llama.cpp", "ollama"})
 
 
@@ -70,8 +83,11 @@ def case_of_row(row: Row) -> Case:
     devices = device_of_row(row)
     is_host_known = host is not None
     host = host or _ASSUMED_HOST
+    if threads := re.search(r"threads (\d+)", str(row.get("offload") or "")):
+        host = replace(host, num_cores=int(threads[1]))
     if devices is None:
         devices = (_processor(host),)
+    devices = tuple(sorted(devices, key=lambda device: device.bandwidth_bytes_per_s))  # the slowest sets the pace
     layout = layout_of_row(row, engine, len(devices))
     keys, values = cache_formats(row)
     weights = weights_format(row, engine) or _format_that_fits(named.model, devices)
@@ -79,7 +95,7 @@ def case_of_row(row: Row) -> Case:
     stated_context = number(row.get("ctx")) or _noted_context(row)
     context = int(stated_context or input_tokens + output_tokens)
     concurrency = int(number(row.get("concurrency")) or 1)
-    extra = {"version": _version(row)}
+    extra = {"version": _dated_version(row) if engine in _GGUF else _version(row)}
     if (file_amount := number(row.get("file_size_gib"))) and engine in _GGUF:
         extra["file_bytes"] = str(round(file_amount * GIB))
     if values != keys:
@@ -88,6 +104,8 @@ def case_of_row(row: Row) -> Case:
     extra |= _draft(row)
     if backend := re.search(r"vulkan|hip|rocwmma|metal", f"{row.get('engine')} {row.get('engine_version')}".lower()):
         extra["backend"] = {"rocwmma": "hip"}.get(backend[0], backend[0])
+        if extra["backend"] == "hip":
+            extra["library"] = "hipblaslt" if "hipblaslt" in str(row.get("engine_version")) else "rocblas"
     candidate = Candidate(
         model=named.model,
         workload=Serving(
@@ -140,8 +158,8 @@ def _processor(host: Host) -> Device:
     """Return the host itself as a device: its memory, its bandwidth, its cores' rate."""
     return Device(
         slug="host", name="host", vendor="cpu", architecture="cpu", form_factor="host", memory_bytes=host.memory_bytes,
-        memory_type="DDR", bandwidth_bytes_per_s=host.bandwidth_bytes_per_s,
-        flop_per_s={"fp16": 1e11 * host.num_cores, "bf16": 1e11 * host.num_cores, "int8": 2e11 * host.num_cores},
+        memory_type="DDR", bandwidth_bytes_per_s=min(host.bandwidth_bytes_per_s, _CORE_BANDWIDTH * host.num_cores),
+        flop_per_s=dict.fromkeys(("fp16", "bf16", "int8"), host.core_flop_per_s * host.num_cores),
         is_unified_memory=True,
     )  # fmt: skip
 
@@ -152,6 +170,13 @@ def _version(row: Row) -> str:
     text = re.sub(r"^(0\.\d)x", r"\g<1>0", text)
     match = re.search(r"<=\s*(\d+\.\d+)", text) or re.match(r"v?(\d+\.\d+[\w.]*)", text)
     return match[1].rstrip(".x") if match and not match[1].startswith("0.1.dev") else ""
+
+
+def _dated_version(row: Row) -> str:
+    """Return year and month of a build, as programs that are built daily have no better number."""
+    text = f"{row.get('date') or ''} {row.get('engine_version') or ''}"
+    match = re.search(r"\b(20\d\d)(?:-(\d\d))?", text)
+    return f"{match[1]}.{int(match[2] or 1)}" if match else ""
 
 
 def _lengths(row: Row) -> tuple[int, int]:
@@ -213,8 +238,9 @@ def _link(row: Row, devices: tuple[Device, ...]) -> Link | None:
 
 def _compute(weights: str, device: Device) -> str:
     """Return the type in which matrices are multiplied: the weights' own where the device has it."""
+    is_server = "hbm" in device.memory_type.lower()
     for word, kind in (("nvfp4", "fp4"), ("mxfp4", "fp8"), ("fp8", "fp8")):
-        if word in weights and device.flop_per_s.get(kind):
+        if word in weights and device.flop_per_s.get(kind) and (is_server or kind != "fp4"):
             return kind
     return "fp16" if device.flop_per_s.get("fp16") else "bf16"
 
@@ -271,10 +297,69 @@ def _draft(row: Row) -> dict[str, str]:
     return {"draft_tokens": tokens, "draft_layers": "0"}
 
 
+def _fewest_host_layers(load: ServingLoad, accounting: EngineAccounting) -> int:
+    """Return how many layers a program leaves on the host that fills the device with the others."""
+    for num_layers in range(load.shape.num_layers + 1):
+        one = replace(load, num_cpu_layers=num_layers)
+        if short_by_bytes(one, accounting.memory(one)) <= 0:
+            return num_layers
+    return load.shape.num_layers
+
+
 def load_of_case(case: Case, accounting: EngineAccounting) -> ServingLoad:
     """Return a case as numbers, with the engine's own limits where the row states none."""
     load = serving_load(case.candidate, accounting)
     settings = case.candidate.settings
+    offload = str(case.row.get("offload") or "")
+    if "--fit" in offload:  # the program leaves 1 GiB and moves experts to the host until the rest fits
+        room = replace(load, free_bytes=load.free_bytes - GIB)
+        return replace(load, num_cpu_expert_layers=smallest_num_cpu_expert_layers(room, accounting) or 0)
+    if case.row.get("placement") == "layers_cpu" and not load.num_cpu_layers:
+        return replace(load, num_cpu_layers=_fewest_host_layers(load, accounting))
     if case.candidate.engine == "vllm" and settings.max_num_seqs is None:
         load = replace(load, max_num_seqs=at_least(default_limits(load)[0], load.concurrency))
     return load
+
+
+def observations_of(case: Case, accounting: EngineAccounting) -> dict[str, Observation]:
+    """Return a case's measured speeds as what a fit takes, by metric; none where the device is not known."""
+    device = case.candidate.cluster.node.devices[0]
+    measured = case.row.get("measured", {})
+    if not device.slug or not any(metric in measured for metric in _KINDS):
+        return {}
+    load = load_of_case(case, accounting)
+    memory_room = accounting.memory(load)
+    found: dict[str, Observation] = {}
+    for metric, kind in _KINDS.items():
+        value = number(measured.get(metric))
+        if value is None or value <= 0:
+            continue
+        one = replace(load, input_tokens=case.prefill_tokens) if kind == "prefill" else load
+        running = 1.0
+        depth = max(case.decode_depth_tokens, 1.0)
+        if kind == "throughput":
+            running = running_requests(case, load, memory_room.cache_tokens)
+            depth = load.input_tokens + load.output_tokens / 2
+        found[metric] = Observation(
+            kind=kind,
+            measured=value / 1e3 if kind == "ttft" else value,
+            group=f"{metric}/{case.row.get('group') or case.row['id']}",
+            load=one,
+            decode=decode_work(one, max(running / (load.pp if kind == "throughput" else 1), 1.0), depth),
+            prefill=prefill_work(one),
+            num_running=running,
+            num_prompt_tokens=float(one.input_tokens),
+            num_output_tokens=float(one.output_tokens),
+            num_replicas=float(one.dp),
+            constants=accounting.constants,
+        )
+    return found
+
+
+def running_requests(case: Case, load: ServingLoad, cache_tokens: Count | None) -> float:
+    """Return how many requests of a row run together on one replica: as stated, or as many as the cache holds."""
+    stated = number(case.row.get("concurrency"))
+    most = float(stated / load.dp) if stated else _MOST_RUNNING
+    if cache_tokens is not None and not stated:
+        most = min(most, float(cache_tokens) / (load.input_tokens + load.output_tokens / 2))
+    return max(most, 1.0)

@@ -164,6 +164,7 @@ def host_of_row(row: Row) -> Host | None:
                 memory_bytes=1 << 50,
                 bandwidth_bytes_per_s=bandwidth * GB,
                 num_cores=int(one["num_cores"]),
+                core_flop_per_s=float(one["core_gflop_per_s"]) * GB,
                 name=one["pattern"],
                 pcie=Link(name="pcie", kind="pcie", bytes_per_s=float(one["pcie_gb_s"]) * GB, source=one["source"]),
             )

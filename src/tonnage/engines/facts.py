@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from tonnage import datafiles
 from tonnage.engines.types import EngineTraits, Refusal
 from tonnage.estimate.serving import ServingLoad, ServingRates
 from tonnage.estimate.types import Candidate
 
-__all__ = ["Constant", "Constants", "constants_of", "device_kind", "rates_of", "refusal_of", "traits_of", "version_key"]
+__all__ = [
+    "RATE_NAMES",
+    "Constant",
+    "Constants",
+    "constants_of",
+    "factors_of",
+    "rates_of",
+    "refusal_of",
+    "scope_of",
+    "traits_of",
+    "version_key",
+]
 
 
 @cache
@@ -105,6 +118,7 @@ def version_key(text: str) -> tuple[int, ...]:
 class Constant:
     """One number of an engine: what it means, where it may lie, where it comes from, and what it holds for."""
 
+    engine: str  # whose data file states it
     name: str
     value: float
     low: float
@@ -112,13 +126,15 @@ class Constant:
     meaning: str
     evidence: str
     scope: tuple[tuple[str, str], ...] = ()
+    prior: float | None = None  # where a fit starts from, and what it falls back to without evidence
+    spread: float = 0.0  # how far, in natural logarithms, a fit may leave the prior; 0: not fitted
     since: str = ""  # first version it holds for
     before: str = ""  # first version it no longer holds for
 
     @property
     def key(self) -> str:
-        """Return what tells it from the engine's other constants."""
-        parts = [self.name, *(f"{key}={value}" for key, value in self.scope), self.since, self.before]
+        """Return what tells it from all other constants."""
+        parts = [self.engine, self.name, *(f"{key}={value}" for key, value in self.scope), self.since, self.before]
         return ":".join(part for part in parts if part)
 
 
@@ -139,7 +155,11 @@ class Constants:
         return self.found[key]
 
     def _find(self, name: str, at: tuple[int, ...], scope: Mapping[str, str]) -> float:
-        best: tuple[int, float] | None = None
+        return self.entry(name, at, scope).value
+
+    def entry(self, name: str, at: tuple[int, ...], scope: Mapping[str, str]) -> Constant:
+        """Return the entry that `value` takes."""
+        best: tuple[int, Constant] | None = None
         for one in self.entries:
             if (
                 one.name != name
@@ -149,8 +169,8 @@ class Constants:
             ):
                 continue
             weight = 2 * len(one.scope) + bool(one.since or one.before)
-            if best is None or weight > best[0]:
-                best = weight, one.value
+            if best is None or weight >= best[0]:  # of equal ones the last: an engine's own over what it stands on
+                best = weight, one
         assert best is not None, f"data/engines/{self.engine}.toml has no constant {name} for {at} {dict(scope)}"
         return best[1]
 
@@ -165,13 +185,16 @@ class Constants:
 
 @cache
 def constants_of(engine: str) -> Constants:
-    """Return an engine's constants from its data file."""
+    """Return an engine's constants from its data file; what it does not state itself comes from the one it stands on."""
     table = datafiles.table(f"engines/{engine}.toml")
+    beneath = constants_of(table["stands_on"]).entries if "stands_on" in table else ()
     return Constants(
         engine=engine,
         version=table["version"],
-        entries=tuple(
+        entries=beneath
+        + tuple(
             Constant(
+                engine=engine,
                 name=one["name"],
                 value=float(one["value"]),
                 low=float(one["low"]),
@@ -179,6 +202,8 @@ def constants_of(engine: str) -> Constants:
                 meaning=one["meaning"],
                 evidence=one["evidence"],
                 scope=tuple(sorted(one.get("scope", {}).items())),
+                prior=one.get("prior"),
+                spread=float(one.get("spread", 0.0)),
                 since=one.get("from", ""),
                 before=one.get("before", ""),
             )
@@ -187,36 +212,53 @@ def constants_of(engine: str) -> Constants:
     )
 
 
-def device_kind(load: ServingLoad) -> str:
-    """Return the kind of device that rates differ by: nvidia, amd, apple, intel."""
-    return load.vendor if load.vendor in ("nvidia", "amd", "apple", "intel") else "other"
+# Rates that are products: a base by backend, and what the kind of memory, weights or library makes of it.
+_FACTORS: Final = {
+    "bandwidth_ratio": ("bandwidth_ratio", "memory_factor", "weights_factor"),
+    "expert_bandwidth_ratio": ("bandwidth_ratio", "memory_factor", "weights_factor", "expert_factor"),
+    "compute_ratio": ("compute_ratio", "library_factor", "weights_compute_factor", "memory_compute_factor"),
+    "expert_compute_ratio": ("expert_compute_ratio", "weights_compute_factor", "memory_compute_factor"),
+}
+_FLAGS: Final = frozenset({"copies_host_weights", "is_pipelined", "is_calibrated"})
+RATE_NAMES: Final = tuple(one.name for one in fields(ServingRates))
+
+
+def scope_of(load: ServingLoad) -> dict[str, str]:
+    """Return what an engine's rates differ by: backend, memory, weights, attention, library, and the kind of host."""
+    weights = load.weights_format
+    return {
+        "backend": load.backend,
+        "memory": "hbm" if "hbm" in load.memory_type else "unified" if load.is_unified_memory else "gddr",
+        "weights": "plain"
+        if weights in ("f16", "fp16", "bf16", "gguf_bf16", "f32", "fp32")
+        else "codebook"
+        if weights.startswith(("iq", "tq"))
+        else "quantized",
+        "attention": "flash" if load.has_flash_attention else "plain",
+        "library": load.library,
+        "draft": "head" if load.has_draft_head else "model",
+        "placement": _placement(load),
+    }
+
+
+def _placement(load: ServingLoad) -> str:
+    """Return where the work is done: on the device, partly on the host, or by drafts."""
+    is_hosted = load.backend == "cpu" or bool(np.any(load.num_cpu_layers)) or bool(np.any(load.num_cpu_expert_layers))
+    return "host" if is_hosted else "drafted" if np.any(load.num_draft_tokens) else "device"
+
+
+def factors_of(name: str) -> tuple[str, ...]:
+    """Return the constants whose product a rate is."""
+    return _FACTORS.get(name, (name,))
 
 
 def rates_of(constants: Constants, load: ServingLoad) -> ServingRates:
     """Return an engine's rates on the load's kind of device."""
-    kind = device_kind(load)
-
-    def value(name: str) -> float:
-        return constants.value(name, load.version, device=kind)
-
-    return ServingRates(
-        bandwidth_ratio=value("bandwidth_ratio"),
-        expert_bandwidth_ratio=value("expert_bandwidth_ratio"),
-        cache_bandwidth_ratio=value("cache_bandwidth_ratio"),
-        compute_ratio=value("compute_ratio"),
-        expert_compute_ratio=value("expert_compute_ratio"),
-        attention_compute_ratio=value("attention_compute_ratio"),
-        layer_seconds=value("layer_seconds"),
-        step_seconds=value("step_seconds"),
-        chunk_seconds=value("chunk_seconds"),
-        host_bandwidth_ratio=value("host_bandwidth_ratio"),
-        host_flop_per_s_per_core=value("host_flop_per_s_per_core"),
-        host_layer_seconds=value("host_layer_seconds"),
-        pcie_ratio=value("pcie_ratio"),
-        copies_host_weights=bool(value("copies_host_weights")),
-        is_pipelined=bool(value("is_pipelined")),
-        relative_error=value("relative_error"),
-        prefill_relative_error=value("prefill_relative_error"),
-        batch_relative_error=value("batch_relative_error"),
-        is_calibrated=bool(value("is_calibrated")),
-    )
+    scope = scope_of(load)
+    values: dict[str, Any] = {}
+    for name in RATE_NAMES:
+        product = 1.0
+        for factor in factors_of(name):
+            product *= constants.value(factor, load.version, **scope)
+        values[name] = bool(product) if name in _FLAGS else product
+    return ServingRates(**values)

@@ -8,11 +8,9 @@ from dataclasses import dataclass, replace
 
 from tonnage.errors import RequestError
 from tonnage.estimate.latency import (
-    all_reduce_seconds,
     distinct_experts_ratio,
     longer_of,
     steady_throughput_tokens_per_s,
-    transfer_seconds,
 )
 from tonnage.estimate.serving import DecodeWork, PrefillWork, ServingLoad, ServingMemory, ServingRates
 from tonnage.estimate.serving_memory import (
@@ -44,6 +42,7 @@ from tonnage.workload.types import Serving
 __all__ = [
     "ServingTimes",
     "decode_parts",
+    "decode_seconds",
     "decode_work",
     "estimate_serving",
     "largest_concurrency",
@@ -54,6 +53,7 @@ __all__ = [
     "serving_times",
     "short_by_bytes",
     "smallest_num_cpu_expert_layers",
+    "tokens_per_step",
 ]
 
 # Bytes of one cache element; blocks of 32 with a scale for the quantised kinds (ggml/src/ggml-common.h).
@@ -110,9 +110,10 @@ def serving_load(candidate: Candidate, accounting: EngineAccounting) -> ServingL
         bandwidth_bytes_per_s=device.bandwidth_bytes_per_s,
         flop_per_s=flop_per_s or 10 * device.bandwidth_bytes_per_s,
         int8_flop_per_s=device.flop_per_s.get("int8") or flop_per_s or 10 * device.bandwidth_bytes_per_s,
+        memory_type=device.memory_type.lower(),
         host_memory_bytes=host.memory_bytes,
         host_bandwidth_bytes_per_s=host.bandwidth_bytes_per_s,
-        host_cores=host.num_cores,
+        host_flop_per_s=host.num_cores * host.core_flop_per_s,
         pcie_bytes_per_s=pcie.bytes_per_s * pcie.achieved_ratio if pcie else 16e9,
         link_bytes_per_s=link.bytes_per_s * link.achieved_ratio if link else 10e9,
         link_latency_seconds=link.latency_seconds if link else 2e-5,
@@ -132,6 +133,7 @@ def serving_load(candidate: Candidate, accounting: EngineAccounting) -> ServingL
         / 2,
         compute_bytes_per_element=BYTES_PER_ELEMENT.get(compute, 2.0),
         has_flash_attention=candidate.settings.has_flash_attention,
+        library=extra.get("library", ""),
         backend=extra.get("backend") or _BACKENDS.get(device.vendor.lower(), "cpu"),
         latent_cache=extra.get("latent_cache", "latent"),
         num_draft_tokens=float(extra.get("draft_tokens", "0")),
@@ -189,6 +191,8 @@ def serving_times(load: ServingLoad, rates: ServingRates, cache_tokens: Count | 
     Derived: a step is the sum of its parts, each the longer of its operations and its bytes.
     """
     depth = load.input_tokens + load.output_tokens / 2
+    drafted = tokens_per_step(load.num_draft_tokens, rates) if _is_drafted(load) else 1.0
+    slower = 1.0 + load.num_draft_tokens * rates.draft_cost_ratio
     running = at_most(load.concurrency, load.max_num_seqs)
     if cache_tokens is not None:
         running = at_least(at_most(running, cache_tokens / (load.input_tokens + load.output_tokens)), 1)
@@ -196,7 +200,7 @@ def serving_times(load: ServingLoad, rates: ServingRates, cache_tokens: Count | 
     single = decode_parts(decode_work(load, 1, depth), rates)
     is_single = isinstance(micro, int | float) and micro == 1
     parts = single if is_single else decode_parts(decode_work(load, micro, depth), rates)
-    tpot, single_tpot = _sum(parts), _sum(single)
+    tpot, single_tpot = _sum(parts) * slower / drafted, _sum(single) * slower / drafted
     prefill = prefill_seconds(prefill_work(load), rates)
     return ServingTimes(
         decode_parts=parts,
@@ -205,9 +209,14 @@ def serving_times(load: ServingLoad, rates: ServingRates, cache_tokens: Count | 
         prefill_seconds=prefill,
         ttft_seconds=prefill + single_tpot,
         prefill_tokens_per_s=load.input_tokens / prefill,
-        throughput_tokens_per_s=steady_throughput_tokens_per_s(running, load.output_tokens, tpot, prefill),
+        throughput_tokens_per_s=steady_throughput_tokens_per_s(running, load.output_tokens, tpot, prefill)
+        / rates.batch_ratio,
         num_running=running,
     )
+
+
+def _is_drafted(load: ServingLoad) -> bool:
+    return not (isinstance(load.num_draft_tokens, int | float) and load.num_draft_tokens == 0)
 
 
 def _sum(parts: tuple[tuple[str, Seconds], ...]) -> Seconds:
@@ -239,29 +248,38 @@ def decode_work(load: ServingLoad, num_sequences: Count, depth_tokens: Count) ->
     has = held(load.shape, load.pp, load.num_cpu_layers, load.num_cpu_expert_layers)
     shape, tp, n = load.shape, load.tp, num_sequences
     bandwidth, rate = load.bandwidth_bytes_per_s, load.flop_per_s
-    touched = distinct_experts_ratio(n, shape.top_k, shape.num_experts) if shape.num_experts else 0.0
+    sharing = 1 + (load.dp - 1) * (load.ep > tp)  # replicas whose tokens meet at the same experts
+    touched = distinct_experts_ratio(n * sharing, shape.top_k, shape.num_experts) if shape.num_experts else 0.0
     ways = at_least(load.ep, tp)
     cache, pair_flop = _cache_read(load, has.total_cache_layers, depth_tokens)
     host_cache, _ = _cache_read(load, has.host_cache_layers, depth_tokens)
     host_bytes = has.host_dense_bytes + has.host_expert_bytes * touched
     host_bytes = host_bytes + n * (host_cache + 2.0 * _state_bytes(load, has.host_state_layers))
     hidden = n * shape.hidden_size * load.compute_bytes_per_element
+    moving, waiting = _communication(load, hidden)
+    latent = sum(
+        (num for group, num in zip(shape.cache_groups, has.total_cache_layers, strict=True) if group.is_latent), start=0
+    )
     return DecodeWork(
         dense_bytes_seconds=((has.total_split_bytes + shape.head_bytes) / tp + has.total_replicated_bytes) / bandwidth,
         dense_flop_seconds=2.0 * n * (has.device_matrix_parameters + shape.head_parameters) / tp / rate,
         expert_bytes_seconds=has.total_expert_bytes * touched / ways / bandwidth,
-        expert_flop_seconds=2.0 * n * has.device_expert_parameters / ways / rate,
+        expert_flop_seconds=2.0 * n * sharing * has.device_expert_parameters / ways / rate,
         cache_bytes_seconds=n * cache / bandwidth,
         attention_flop_seconds=n * pair_flop / tp / rate,
         state_bytes_seconds=2.0 * n * _state_bytes(load, has.total_state_layers) / bandwidth,
         host_bytes_seconds=host_bytes / load.host_bandwidth_bytes_per_s,
-        host_flop=2.0 * n * (has.host_matrix_parameters + has.host_expert_parameters) / load.host_cores,
+        host_flop_seconds=2.0 * n * (has.host_matrix_parameters + has.host_expert_parameters) / load.host_flop_per_s,
         crossing_seconds=2.0 * (has.host_expert_layers + (has.host_dense_bytes > 0)) * hidden / load.pcie_bytes_per_s,
-        communication_seconds=_communication_seconds(load, hidden),
-        num_device_layers=has.total_device_layers,
-        num_host_layers=shape.num_layers
-        - has.total_device_layers
-        + has.host_expert_layers * (has.host_expert_bytes > 0),
+        communication_bytes_seconds=moving,
+        communication_latency_seconds=waiting,
+        num_layers=has.total_device_layers,
+        num_expert_layers=has.device_expert_layers,
+        num_state_layers=sum(has.total_state_layers),
+        num_latent_layers=latent,
+        num_host_layers=shape.num_layers - has.total_device_layers + has.host_expert_layers,
+        num_hand_overs=load.pp - 1,
+        num_sequences=n,
     )
 
 
@@ -307,21 +325,87 @@ def decode_parts(work: DecodeWork, rates: ServingRates) -> tuple[tuple[str, Seco
         (
             "host",
             longer_of(
-                work.host_flop / rates.host_flop_per_s_per_core, work.host_bytes_seconds / rates.host_bandwidth_ratio
+                work.host_flop_seconds / rates.host_compute_ratio, work.host_bytes_seconds / rates.host_bandwidth_ratio
             )
             + work.crossing_seconds / rates.pcie_ratio
             + work.num_host_layers * rates.host_layer_seconds,
         ),
-        ("communication", work.communication_seconds),
-        ("overhead", rates.step_seconds + rates.layer_seconds * work.num_device_layers),
+        (
+            "communication",
+            work.communication_bytes_seconds / rates.link_ratio
+            + work.communication_latency_seconds * rates.latency_ratio
+            + work.num_hand_overs * rates.hand_over_seconds,
+        ),
+        (
+            "overhead",
+            rates.step_seconds
+            + rates.layer_seconds * work.num_layers
+            + rates.expert_layer_seconds * work.num_expert_layers
+            + rates.state_layer_seconds * work.num_state_layers
+            + rates.latent_layer_seconds * work.num_latent_layers
+            + rates.sequence_seconds * work.num_sequences,
+        ),
     )
 
 
-def _communication_seconds(load: ServingLoad, hidden_bytes: Bytes) -> Seconds:
-    """Two all-reduces a layer for tensor parallelism, one hand-over between stages."""
-    one = all_reduce_seconds(hidden_bytes, load.tp, load.link_bytes_per_s, load.link_latency_seconds)
-    hand_over = (load.pp - 1) * transfer_seconds(hidden_bytes, load.link_bytes_per_s, load.link_latency_seconds)
-    return 2.0 * load.shape.num_layers * one + hand_over
+def decode_seconds(work: DecodeWork, rates: ServingRates) -> Seconds:
+    """Time of one decode step.
+
+    Parameters
+    ----------
+    work : DecodeWork
+        What the step does.
+    rates : ServingRates
+        Achieved fractions and fixed costs.
+
+    Returns
+    -------
+    numeric
+        Time. [s]
+
+    Notes
+    -----
+    Derived: the sum of its parts.
+    """
+    return _sum(decode_parts(work, rates))
+
+
+def tokens_per_step(num_draft_tokens: Count, rates: ServingRates) -> Count:
+    """Tokens that one step of one sequence yields on average with drafting.
+
+    Parameters
+    ----------
+    num_draft_tokens : numeric
+        Tokens guessed a step; none leaves one. [1]
+    rates : ServingRates
+        With the share of guesses that are kept.
+
+    Returns
+    -------
+    numeric
+        Tokens. [1]
+
+    References
+    ----------
+    .. [1] Y. Leviathan et al., "Fast Inference from Transformers via Speculative Decoding", ICML 2023,
+       arXiv:2211.17192, equation 1.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> round(tokens_per_step(3, SimpleNamespace(draft_acceptance_ratio=0.5)), 3)
+    1.875
+    """
+    kept = rates.draft_acceptance_ratio
+    return (1.0 - kept ** (num_draft_tokens + 1)) / (1.0 - kept)
+
+
+def _communication(load: ServingLoad, hidden_bytes: Bytes) -> tuple[Seconds, Seconds]:
+    """Two all-reduces a layer for tensor parallelism, one hand-over between stages: moving, and waiting."""
+    times = 2.0 * load.shape.num_layers * (load.tp > 1)
+    moved = 2.0 * (load.tp - 1) / load.tp * hidden_bytes * times + (load.pp - 1) * hidden_bytes
+    waits = times + load.pp - 1
+    return moved / load.link_bytes_per_s, waits * load.link_latency_seconds
 
 
 def _cache_read(load: ServingLoad, layers: tuple[Count, ...], depth_tokens: Count) -> tuple[Bytes, Count]:
@@ -365,28 +449,42 @@ def prefill_work(load: ServingLoad) -> PrefillWork:
     bandwidth, rate, ways = load.bandwidth_bytes_per_s, load.flop_per_s, at_least(load.ep, load.tp)
     chunk = at_most(load.max_batched_tokens, tokens)
     num_chunks = round_up(tokens / chunk, 1)
-    touched = distinct_experts_ratio(chunk, shape.top_k, shape.num_experts) if shape.num_experts else 0.0
-    attention = 0.0
+    sharing = 1 + (load.dp - 1) * (load.ep > load.tp)
+    touched = distinct_experts_ratio(chunk * sharing, shape.top_k, shape.num_experts) if shape.num_experts else 0.0
+    attention, pairs = 0.0, 0.0
     for group, num_layers in zip(shape.cache_groups, has.total_cache_layers, strict=True):
         mean = tokens / 2 if group.window_tokens is None else at_most(tokens / 2, group.window_tokens)
         attention = attention + num_layers * tokens * mean * group.flop_per_pair
+        pairs = pairs + num_layers * tokens * mean
     for group, num_layers in zip(shape.state_groups, has.total_state_layers, strict=True):
         attention = attention + num_layers * tokens * group.flop_per_token
+    width = shape.hidden_size + at_least(
+        shape.max_intermediate_size * (shape.num_experts == 0), shape.top_k * shape.max_expert_size
+    )
     host_bytes = has.host_dense_bytes + has.host_expert_bytes * touched
-    hidden = chunk * shape.hidden_size * load.compute_bytes_per_element
+    moving, waiting = _communication(load, chunk * shape.hidden_size * load.compute_bytes_per_element)
     dense_bytes = has.total_split_bytes / load.tp + has.total_replicated_bytes
     return PrefillWork(
         dense_bytes_seconds=num_chunks * dense_bytes / bandwidth,
         dense_flop_seconds=2.0 * tokens * has.device_matrix_parameters / load.tp / rate,
         expert_bytes_seconds=num_chunks * has.total_expert_bytes * touched / ways / bandwidth,
-        expert_flop_seconds=2.0 * tokens * has.device_expert_parameters / ways / rate,
+        expert_flop_seconds=2.0 * tokens * sharing * has.device_expert_parameters / ways / rate,
         attention_flop_seconds=attention / load.tp / rate,
+        activation_element_seconds=tokens * has.total_device_layers * width / load.tp / bandwidth,
+        score_element_seconds=pairs * shape.num_heads / load.tp / bandwidth,
         host_bytes_seconds=num_chunks * host_bytes / load.host_bandwidth_bytes_per_s,
-        host_flop=2.0 * tokens * (has.host_matrix_parameters + has.host_expert_parameters) / load.host_cores,
+        host_flop_seconds=2.0
+        * tokens
+        * (has.host_matrix_parameters + has.host_expert_parameters)
+        / load.host_flop_per_s,
         copied_seconds=num_chunks * host_bytes / load.pcie_bytes_per_s,
-        communication_seconds=num_chunks * _communication_seconds(load, hidden),
+        communication_bytes_seconds=num_chunks * moving,
+        communication_latency_seconds=num_chunks * waiting,
+        num_expert_tokens=chunk * sharing * shape.top_k / max(shape.num_experts, 1),
         num_chunks=num_chunks,
-        num_layers=shape.num_layers,
+        num_layers=has.total_device_layers,
+        num_expert_layers=has.device_expert_layers,
+        num_host_layers=shape.num_layers - has.total_device_layers + has.host_expert_layers,
         num_stages=load.pp,
     )
 
@@ -408,30 +506,35 @@ def prefill_seconds(work: PrefillWork, rates: ServingRates) -> Seconds:
 
     Notes
     -----
-    Stages work on successive chunks at the same time where the engine does so. Weights on the host are computed there,
-    or copied for each chunk where that is faster.
+    Experts with few tokens fill their tiles badly: half the rate at `expert_tile_tokens`. Stages work on successive
+    chunks at the same time as far as the engine does so. Weights on the host are computed there, or copied for each
+    chunk where that is faster.
 
     References
     ----------
     .. [1] R. Pope et al., arXiv:2211.05102; A. Agrawal et al., "Sarathi-Serve", arXiv:2403.02310 (chunks); ggml's
        scheduler, ggml-org/llama.cpp ggml/src/ggml-cuda/ggml-cuda.cu `offload_op` (copies of host weights).
     """
+    filled = at_least(work.num_expert_tokens, 1e-9)
+    experts = work.expert_flop_seconds / rates.expert_compute_ratio * (1.0 + rates.expert_tile_tokens / filled)
     device = (
         longer_of(work.dense_flop_seconds / rates.compute_ratio, work.dense_bytes_seconds / rates.bandwidth_ratio)
-        + longer_of(
-            work.expert_flop_seconds / rates.expert_compute_ratio,
-            work.expert_bytes_seconds / rates.expert_bandwidth_ratio,
-        )
+        + longer_of(experts, work.expert_bytes_seconds / rates.expert_bandwidth_ratio)
         + work.attention_flop_seconds / rates.attention_compute_ratio
-        + work.num_chunks * (rates.chunk_seconds + rates.layer_seconds * work.num_layers)
+        + work.activation_element_seconds * rates.activation_bytes
+        + work.score_element_seconds * rates.score_bytes
+        + work.num_chunks * rates.prefill_layer_seconds * work.num_layers
+        + work.num_chunks * rates.prefill_expert_layer_seconds * work.num_expert_layers
     )
-    share = (work.num_chunks + work.num_stages - 1) / (work.num_chunks * work.num_stages) if rates.is_pipelined else 1.0
+    later = (work.num_chunks - 1) * work.num_stages**-rates.pipeline_exponent
+    device = device * (1.0 + later) / work.num_chunks
     host = longer_of(
-        work.host_flop / rates.host_flop_per_s_per_core, work.host_bytes_seconds / rates.host_bandwidth_ratio
+        work.host_flop_seconds / rates.host_compute_ratio, work.host_bytes_seconds / rates.host_bandwidth_ratio
     )
     if rates.copies_host_weights:
         host = at_most(host, work.copied_seconds / rates.pcie_ratio)
-    return device * share + host + work.communication_seconds
+    moving = work.communication_bytes_seconds / rates.link_ratio
+    return device + host + moving + work.communication_latency_seconds * rates.latency_ratio
 
 
 def _largest(fits: Callable[[int], bool], guess: int, limit: int) -> int:

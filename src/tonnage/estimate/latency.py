@@ -5,14 +5,12 @@ Every function takes numbers or numpy arrays that broadcast; nothing here knows 
 
 from __future__ import annotations
 
-from tonnage.units import Bytes, BytesPerS, Count, Ratio, Seconds, TokensPerS
+from tonnage.units import Count, Ratio, Seconds, TokensPerS
 
 __all__ = [
-    "all_reduce_seconds",
     "distinct_experts_ratio",
     "longer_of",
     "steady_throughput_tokens_per_s",
-    "transfer_seconds",
 ]
 
 
@@ -77,73 +75,6 @@ def longer_of(one_seconds: Seconds, other_seconds: Seconds, exponent: float = 4.
     (2.0, 1.189)
     """
     return (one_seconds**exponent + other_seconds**exponent) ** (1.0 / exponent)
-
-
-def all_reduce_seconds(
-    num_bytes: Bytes, num_devices: Count, bytes_per_s: BytesPerS, latency_seconds: Seconds
-) -> Seconds:
-    """Time of one ring all-reduce.
-
-    Parameters
-    ----------
-    num_bytes : numeric
-        Bytes of the tensor on each device. [B]
-    num_devices : numeric
-        Devices that take part; one costs nothing. [1]
-    bytes_per_s : numeric
-        Achieved rate of one device's link, one direction. [B/s]
-    latency_seconds : numeric
-        Start-up time of the collective. [s]
-
-    Returns
-    -------
-    numeric
-        Seconds. [s]
-
-    References
-    ----------
-    .. [1] R. Thakur et al., "Optimization of Collective Communication Operations in MPICH", IJHPCA 19(1), 2005.
-
-    Examples
-    --------
-    >>> float(all_reduce_seconds(8e6, 2, 1e9, 0.0))
-    0.008
-    """
-    moved = 2.0 * (num_devices - 1) / num_devices * num_bytes
-    if isinstance(num_devices, int):
-        return latency_seconds + moved / bytes_per_s if num_devices > 1 else 0.0 * moved
-    import numpy as np  # noqa: PLC0415  only columns need it
-
-    return np.where(num_devices > 1, latency_seconds + moved / bytes_per_s, 0.0)
-
-
-def transfer_seconds(num_bytes: Bytes, bytes_per_s: BytesPerS, latency_seconds: Seconds) -> Seconds:
-    """Time to move a tensor over one link.
-
-    Parameters
-    ----------
-    num_bytes : numeric
-        Bytes moved. [B]
-    bytes_per_s : numeric
-        Achieved rate of the link. [B/s]
-    latency_seconds : numeric
-        Start-up time. [s]
-
-    Returns
-    -------
-    numeric
-        Seconds. [s]
-
-    References
-    ----------
-    .. [1] R. Hockney, "The communication challenge for MPP", Parallel Computing 20(3), 1994.
-
-    Examples
-    --------
-    >>> transfer_seconds(1e9, 1e9, 0.5)
-    1.5
-    """
-    return latency_seconds + num_bytes / bytes_per_s
 
 
 def steady_throughput_tokens_per_s(

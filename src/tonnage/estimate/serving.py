@@ -142,9 +142,10 @@ class ServingLoad:
     bandwidth_bytes_per_s: BytesPerS
     flop_per_s: FlopPerS  # dense, in the type that is computed in
     int8_flop_per_s: FlopPerS
+    memory_type: str
     host_memory_bytes: Bytes
     host_bandwidth_bytes_per_s: BytesPerS
-    host_cores: Count
+    host_flop_per_s: FlopPerS  # fp32 peak of all cores
     pcie_bytes_per_s: BytesPerS
     link_bytes_per_s: BytesPerS
     link_latency_seconds: Seconds
@@ -166,6 +167,7 @@ class ServingLoad:
     max_batched_tokens: Count = 2048
     utilization_ratio: Ratio = 0.9
     has_flash_attention: bool = True
+    library: str = ""  # the matrix library, where it matters: rocblas, hipblaslt
     backend: str = ""  # cuda, hip, vulkan, metal, cpu: what a program for several kinds of device runs on
     latent_cache: str = "latent"  # what MLA keeps: latent, latent_and_values, full
     num_draft_tokens: Count = 0  # guessed a step by a draft head or model, checked together
@@ -220,11 +222,17 @@ class DecodeWork:
     attention_flop_seconds: Seconds
     state_bytes_seconds: Seconds
     host_bytes_seconds: Seconds
-    host_flop: Count  # operations of the host over its cores
+    host_flop_seconds: Seconds
     crossing_seconds: Seconds  # activations between host and device
-    communication_seconds: Seconds
-    num_device_layers: Count
+    communication_bytes_seconds: Seconds
+    communication_latency_seconds: Seconds
+    num_layers: Count  # on devices
+    num_expert_layers: Count
+    num_state_layers: Count
+    num_latent_layers: Count
     num_host_layers: Count
+    num_hand_overs: Count  # between devices that work one after the other
+    num_sequences: Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,12 +244,18 @@ class PrefillWork:
     expert_bytes_seconds: Seconds
     expert_flop_seconds: Seconds
     attention_flop_seconds: Seconds
+    activation_element_seconds: Seconds  # one byte for each element of hidden and feed-forward vectors
+    score_element_seconds: Seconds  # one byte for each pair of tokens and head
     host_bytes_seconds: Seconds
-    host_flop: Count
+    host_flop_seconds: Seconds
     copied_seconds: Seconds  # host weights copied to the device for each chunk
-    communication_seconds: Seconds
+    communication_bytes_seconds: Seconds
+    communication_latency_seconds: Seconds
+    num_expert_tokens: Count  # of a chunk that one expert gets
     num_chunks: Count
     num_layers: Count
+    num_expert_layers: Count
+    num_host_layers: Count
     num_stages: Count
 
 
@@ -252,18 +266,33 @@ class ServingRates:
     bandwidth_ratio: Ratio  # weights of dense matrices in a decode step
     expert_bandwidth_ratio: Ratio
     cache_bandwidth_ratio: Ratio
+    layer_seconds: Seconds  # fixed cost of a layer in a decode step, and what kinds of layers add
+    expert_layer_seconds: Seconds
+    state_layer_seconds: Seconds
+    latent_layer_seconds: Seconds
+    hand_over_seconds: Seconds
+    step_seconds: Seconds
+    sequence_seconds: Seconds  # of each sequence in a step
     compute_ratio: Ratio  # matrices of a prefill
     expert_compute_ratio: Ratio
+    expert_tile_tokens: Count  # tokens of an expert at which its matrices reach half their rate
     attention_compute_ratio: Ratio
-    layer_seconds: Seconds  # fixed cost of a layer in a decode step
-    step_seconds: Seconds  # fixed cost of a decode step
-    chunk_seconds: Seconds  # fixed cost of a chunk of a prefill
+    activation_bytes: Count  # moved for each element of hidden and feed-forward vectors
+    score_bytes: Count  # moved for each pair of tokens and head; 0 with flash attention
+    prefill_layer_seconds: Seconds
+    prefill_expert_layer_seconds: Seconds
+    pipeline_exponent: Ratio  # chunks after the first take 1/stages to this power; 0: stages wait for each other
+    link_ratio: Ratio
+    latency_ratio: Ratio
     host_bandwidth_ratio: Ratio
-    host_flop_per_s_per_core: FlopPerS
+    host_compute_ratio: Ratio
     host_layer_seconds: Seconds
     pcie_ratio: Ratio
     copies_host_weights: bool  # for a prefill, over PCIe, where that is faster
-    is_pipelined: bool  # stages work at the same time on parts of the batch
+    is_pipelined: bool  # stages decode parts of the batch at the same time
+    batch_ratio: Ratio  # of the time that many requests need, what a steady load takes beyond steps and prompts
+    draft_acceptance_ratio: Ratio  # of the tokens guessed ahead, those kept
+    draft_cost_ratio: Ratio  # of a step, what guessing and checking one token adds
     relative_error: float  # half-widths of the 80 % intervals: one request's decode, prefill, many requests
     prefill_relative_error: float
     batch_relative_error: float

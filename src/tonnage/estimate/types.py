@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tonnage.hardware.types import Cluster
 from tonnage.model.types import Model
@@ -168,6 +168,11 @@ class EngineAccounting(Protocol):
     """What an engine reserves and allocates, and how near it comes to the hardware. Numbers or columns alike."""
 
     name: str
+
+    @property
+    def constants(self) -> Any:
+        """What the engine's rules and rates are computed with, an `engines.facts.Constants`."""
+        ...
 
     def with_defaults(self, load: ServingLoad, settings: EngineSettings) -> ServingLoad:
         """Return the load with the engine's own defaults where a setting is not given."""

@@ -76,6 +76,7 @@ class Host:
     bandwidth_bytes_per_s: float
     name: str = ""
     num_cores: int = 8
+    core_flop_per_s: float = 1e11  # fp32 peak of one core's vector units
     pcie: Link | None = None
     is_assumed: bool = False
     theoretical_bytes_per_s: float | None = None  # transfer rate × 8 bytes × channels

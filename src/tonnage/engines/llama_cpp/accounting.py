@@ -40,6 +40,8 @@ class Accounting:
             max_batched_tokens=settings.max_batched_tokens
             or int(self.constants.value("max_batched_tokens", load.version)),
             utilization_ratio=1.0,
+            # CUDA kernels multiply quantised weights as int8, and 16-bit ones with 16-bit sums: half the int8 rate is both.
+            flop_per_s=load.int8_flop_per_s / 2 if load.backend == "cuda" else load.flop_per_s,
         )
 
     def with_concurrency(self, load: ServingLoad, concurrency: Count) -> ServingLoad:
