@@ -216,3 +216,9 @@ def test_a_plan_states_its_storage():
     )
     assert entry["storage"]["data_bytes"] >= 2e12
     assert entry["storage"]["checkpoints_bytes"] > 5 * entry["storage"]["weights_bytes"]
+
+
+def test_a_checkpoint_of_adapters_holds_adapters():
+    """Rank 16 on all linear layers of an 8B model is some 40 million numbers: half a gigabyte with their states."""
+    _, said = answer("Qwen/Qwen3-8B --finetune lora --gpu rtx-4090 --lora-rank 16")
+    assert 0.3e9 < said["plans"][0]["storage"]["checkpoints_bytes"] < 1e9

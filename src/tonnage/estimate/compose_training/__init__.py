@@ -14,6 +14,7 @@ from tonnage.estimate.compose_training.case import COLUMN_DEFAULTS, Columns, Tra
 from tonnage.estimate.compose_training.constants import Constants, software, software_names, training_constants
 from tonnage.estimate.compose_training.memory import FORMULAS as MEMORY_FORMULAS
 from tonnage.estimate.compose_training.memory import Memory, rank_memory
+from tonnage.estimate.compose_training.sums import layer_sums
 from tonnage.estimate.compose_training.timing import FORMULAS as TIME_FORMULAS
 from tonnage.estimate.compose_training.timing import peak_rate, step_timing
 from tonnage.estimate.layer import layer_operations
@@ -299,7 +300,7 @@ def estimate_training(candidate: Candidate) -> Estimate:
         step_time=StepTime(parts=parts, total=step),
         performance=performance,
         cost=Cost(),
-        storage=_storage(candidate),
+        storage=_storage(case, candidate),
         provenance=_provenance(case, candidate),
     )
 
@@ -327,7 +328,8 @@ def _pools(result: TrainingColumns) -> tuple[Pool, ...]:
     return (*device, *host)
 
 
-def _storage(candidate: Candidate) -> Storage:
+def _storage(case: TrainingCase, candidate: Candidate) -> Storage:
+    """Disk: the weights that are read, the tokens, and a checkpoint of what is trained, adapters alone where they are."""
     model = candidate.model
     total = sum(
         o.num_parameters * count for layer, count in model.groups() for o in layer_operations(layer, model.hidden_size)
@@ -335,7 +337,9 @@ def _storage(candidate: Candidate) -> Storage:
     workload = candidate.workload
     assert isinstance(workload, Training)
     data = 4.0 * workload.num_tokens if workload.num_tokens else None
-    return Storage(weights_bytes=2.0 * total, data_bytes=data, checkpoints_bytes=_CHECKPOINT_BYTES * total)
+    adapters = sum(sum(layer_sums(case, layer).adapters) * count for layer, count in model.groups())
+    trained = total if case.trains_all else workload.lora_rank * adapters
+    return Storage(weights_bytes=2.0 * total, data_bytes=data, checkpoints_bytes=_CHECKPOINT_BYTES * trained)
 
 
 def _provenance(case: TrainingCase, candidate: Candidate) -> Provenance:
