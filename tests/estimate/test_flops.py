@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.estimate.flops import causal_pairs_per_token, forward_flop_per_token, matrix_weights_per_token
+from tonnage.estimate.flops import (
+    causal_pairs_per_token,
+    forward_flop_by_part,
+    forward_flop_per_token,
+    matrix_weights_per_token,
+)
 from tonnage.model import catalogue
+from tonnage.model.hf import model_from_config
 from tonnage.model.types import Attention, Layer, Mlp, Model
 
 
@@ -51,3 +60,18 @@ def test_attention_grows_with_the_context_and_stops_at_the_window():
     matrices = 2 * (100 * 32 + 3 * (32 * 32 + 2 * 32 * 16 + 32 * 32 + 3 * 32 * 64))
     assert forward_flop_per_token(model(None), 1001) == matrices + 3 * 4 * 4 * 8 * 501
     assert forward_flop_per_token(model(16), 10**6) == pytest.approx(matrices + 3 * 4 * 4 * 8 * 16, rel=1e-4)
+
+
+CONFIGS = Path(__file__).parents[1] / "model" / "configs.jsonl"
+ACTIVE = [row for row in map(json.loads, CONFIGS.read_text("utf-8").splitlines()) if "active_matmul_params" in row]
+
+
+# All weights on a token's way but those of the embedding, counted on transformers 5.24.0 modules; biases, norms and
+# convolutions are in that count, and so are the embeddings that layers have of their own, which are only looked up.
+@pytest.mark.parametrize("row", ACTIVE, ids=lambda row: f"{row['config']['model_type']}-{row['total_params']}")
+def test_each_familys_matrices_meet_a_token_once(row):
+    model = model_from_config(row["config"])
+    flop = forward_flop_by_part(model, 1)
+    of_matrices = sum(value for part, value in flop.items() if part not in ("attention_scores", "state"))
+    weights = row["active_matmul_params"] - model.per_layer_embedding_parameters
+    assert of_matrices / 2 == pytest.approx(weights, rel=0.008)

@@ -9,6 +9,11 @@ def test_a_model_is_found_by_either_name_in_any_case():
     assert catalogue.find("Qwen/Qwen3.5-27B") == catalogue.find("qwen3.5-27b")
 
 
+@pytest.mark.parametrize("name", ["Llama-3.1-8B", "meta-llama/Meta-Llama-3.1-8B", "Llama-3.1-8B-Instruct"])
+def test_words_that_change_nothing_may_be_left_out(name):
+    assert count(catalogue.find(name)).total == 8_030_261_248
+
+
 def test_a_wrong_name_suggests_the_nearest():
     with pytest.raises(UnknownNameError) as caught:
         catalogue.find("Qwen3.5-35B")

@@ -190,6 +190,8 @@ def _softmax_attention(mixer: Attention, hidden: int) -> tuple[Operation, ...]:
         matrices.append(Matrix(name="k", num_inputs=source, num_outputs=k * d))
         if not mixer.key_is_value:
             matrices.append(Matrix(name="v", num_inputs=source, num_outputs=k * dv))
+    if mixer.num_head_gates:
+        matrices.append(Matrix(name="gate", num_inputs=hidden, num_outputs=mixer.num_head_gates))
     norms = {"none": 0, "head": 2 * d, "row": (n + k) * d}[mixer.qk_norm]
     bias = (n * d + k * (d + dv)) if mixer.has_qkv_bias else 0
     window = min((w for w in (mixer.window_tokens, mixer.chunk_tokens) if w), default=None)
@@ -259,6 +261,8 @@ def _latent_attention(mixer: LatentAttention, hidden: int) -> tuple[Operation, .
     d = mixer.qk_nope_head_dim + rope
     dv = mixer.v_head_dim
     down = [Matrix(name="kv_a", num_inputs=hidden, num_outputs=r + rope)]
+    if mixer.num_head_gates:
+        down.append(Matrix(name="gate", num_inputs=hidden, num_outputs=mixer.num_head_gates))
     up: list[Operation] = []
     if mixer.q_lora_rank:
         down.append(Matrix(name="q_a", num_inputs=hidden, num_outputs=mixer.q_lora_rank))
@@ -400,7 +404,10 @@ def _gated_delta_net(mixer: GatedDeltaNet, hidden: int) -> tuple[Operation, ...]
     vh, dk, dv = mixer.num_value_heads, mixer.key_head_dim, mixer.value_head_dim
     vd = vh * dv
     conv = 2 * kd + vd
-    flop = vh * (2.0 * _CHUNK_TOKENS * (2 * dk + dv) + 6.0 * dk * dv + _CHUNK_TOKENS * (dk + dv)) + 2.0 * conv * 4
+    flop = (
+        vh * (2.0 * _CHUNK_TOKENS * (2 * dk + dv) + 6.0 * dk * dv + _CHUNK_TOKENS * (dk + dv))
+        + 2.0 * conv * mixer.conv_kernel
+    )
     states = vh * dk * dv / _CHUNK_TOKENS
     small = conv * mixer.conv_kernel + 2 * vh + dv + mixer.extra_parameters
     project = Matrix(name="in_proj", num_inputs=hidden, num_outputs=2 * kd + 2 * vd + 2 * vh)

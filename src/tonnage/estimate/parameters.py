@@ -209,6 +209,7 @@ def attention_parameters(mixer: Attention, hidden_size: Count) -> Count:
         total += mixer.num_heads * mixer.head_dim + key
     if mixer.indexer is not None:
         total += mixer.indexer.parameters or 0
+    total += hidden_size * mixer.num_head_gates
     return total + mixer.num_sinks + mixer.extra_parameters
 
 
@@ -250,7 +251,7 @@ def latent_attention_parameters(mixer: LatentAttention, hidden_size: Count) -> C
         total += (mixer.q_lora_rank or 0) + rank + rope + hidden_size
     if mixer.indexer is not None:
         total += indexer_parameters(mixer.indexer, hidden_size, mixer.q_lora_rank or hidden_size)
-    return total + mixer.extra_parameters
+    return total + hidden_size * mixer.num_head_gates + mixer.extra_parameters
 
 
 def indexer_parameters(indexer: Indexer, hidden_size: Count, query_rank: Count) -> Count:

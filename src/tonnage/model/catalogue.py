@@ -6,14 +6,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from tonnage import datafiles
 from tonnage.errors import UnknownNameError
 from tonnage.model.hf import model_from_config
 from tonnage.model.types import Model, Quantization
 
-_NUM_SUGGESTIONS = 3
+_NUM_SUGGESTIONS: Final = 3
+# words of a hub id that change nothing in the model's shape, so that people leave them out
+_PREFIXES: Final = ("meta-", "nvidia-")
+_SUFFIXES: Final = ("-hf", "-instruct", "-it", "-chat", "-base", "-pt")
 
 
 @cache
@@ -25,9 +28,22 @@ def _lines() -> dict[str, str]:
 
 @cache
 def _spellings() -> dict[str, str]:
-    """Return full names by what people may write: the hub id, or the part after the slash, in any case."""
+    """Return full names by what people may write; what is more exact comes last and wins."""
     short = {name.rpartition("/")[2].casefold(): name for name in reversed(_lines())}
-    return short | {name.casefold(): name for name in _lines()}
+    brief = {_brief(name): full for name, full in sorted(short.items(), key=lambda pair: -len(pair[0]))}
+    return brief | short | {name.casefold(): name for name in _lines()}
+
+
+def _brief(name: str) -> str:
+    """Return a name without the words that people leave out: `meta-llama-3.1-8b-instruct` is `llama-3.1-8b`."""
+    for prefix in _PREFIXES:
+        name = name.removeprefix(prefix)
+    before = ""
+    while before != name:
+        before = name
+        for suffix in _SUFFIXES:
+            name = name.removesuffix(suffix)
+    return name
 
 
 def names() -> tuple[str, ...]:
@@ -46,7 +62,7 @@ def find(name: str) -> Model:
     Parameters
     ----------
     name : str
-        Its hub id, or the part after the slash, in any case.
+        Its hub id, or the part after the slash, in any case; words like `-Instruct` may be left out.
 
     Returns
     -------

@@ -71,6 +71,7 @@ def _attention(part: Attention, hidden_size: int, has_fused_qkv: bool) -> Iterat
             if v_rows:
                 yield _of("self_attn.v_proj", ATTENTION, v_rows, source, "attn_v")
     yield _of("self_attn.o_proj", ATTENTION, hidden_size, part.num_heads * value_head, "attn_output")
+    yield _of("self_attn.g_proj", ATTENTION, part.num_head_gates, hidden_size, "attn_gate")
     if part.indexer is not None:
         index = part.indexer
         yield _of("self_attn.indexer.q_proj", ATTENTION, index.num_heads * index.head_dim, width, "indexer.attn_q")
@@ -88,6 +89,7 @@ def _latent_attention(part: LatentAttention, hidden_size: int) -> Iterator[Matri
     yield _of("self_attn.kv_a_proj_with_mqa", ATTENTION, rank + part.qk_rope_head_dim, hidden_size, "attn_kv_a_mqa")
     yield _of("self_attn.kv_b_proj", ATTENTION, heads * (part.qk_nope_head_dim + part.v_head_dim), rank, "attn_kv_b")
     yield _of("self_attn.o_proj", ATTENTION, hidden_size, heads * part.v_head_dim, "attn_output")
+    yield _of("self_attn.g_proj", ATTENTION, part.num_head_gates, hidden_size, "attn_gate")
     if part.indexer:
         heads, head = part.indexer.num_heads, part.indexer.head_dim
         source = part.q_lora_rank or hidden_size

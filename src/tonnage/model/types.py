@@ -37,7 +37,8 @@ class Attention:
     has_qkv_bias: bool = False
     has_output_bias: bool = False
     qk_norm: QkNorm = "none"
-    has_output_gate: bool = False
+    has_output_gate: bool = False  # queries twice as wide, one half a gate for each channel of the output
+    num_head_gates: int = 0  # outputs of a projection of their own that gates heads (or channels)
     num_sinks: int = 0
     stores_cache: bool = True  # False: reads the cache of an earlier layer, has no key and value projection
     key_is_value: bool = False  # True: no value projection
@@ -60,6 +61,7 @@ class LatentAttention:
     qk_rope_head_dim: int
     v_head_dim: int
     has_bias: bool = False
+    num_head_gates: int = 0
     indexer: Indexer | None = None
     window_tokens: int | None = None
     extra_parameters: int = 0

@@ -11,6 +11,7 @@ References
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
@@ -165,7 +166,8 @@ class Fields:
 
     def with_fields(self, fields: Mapping[str, Any]) -> Fields:
         """Return the same config with some fields set otherwise."""
-        return Fields({**self.config, **fields}, self.family, where=self.where, depth=self._depth)
+        both = ChainMap(dict(fields), cast("dict[str, Any]", self.config))
+        return Fields(both, self.family, where=self.where, depth=self._depth)
 
     def part(self, name: str) -> Fields:
         """Return a nested config (`text_config`, `vision_config` …) with its own family's defaults."""

@@ -158,7 +158,7 @@ def kimi_linear(f: Fields) -> Model:
 
 def bailing_hybrid(f: Fields) -> Model:
     """Return Ling 3: five delta attentions to one latent attention with a gate for each head."""
-    hidden_size, heads = f.count("hidden_size"), f.count("num_attention_heads")
+    heads = f.count("num_attention_heads")
     every = f.count_or("layer_group_size", 6)
     sizes = {
         "linear_num_heads": f.count_or("linear_num_heads", heads),
@@ -170,7 +170,7 @@ def bailing_hybrid(f: Fields) -> Model:
         if kind == LINEAR:
             return kimi_delta_attention(g, rank=None)
         latent: LatentAttention = latent_attention(g)
-        return replace(latent, extra_parameters=hidden_size * heads)
+        return replace(latent, num_head_gates=heads)
 
     return build(
         f.with_fields(sizes),

@@ -179,7 +179,7 @@ def step3p5(f: Fields) -> Model:
         own = g.with_fields({"num_attention_heads": heads}) if heads and kind == SLIDING else g
         made = attention(own, kind, qkv_bias="attention_bias", output_bias="attention_bias", qk_norm="head")
         gate = made.num_heads * (1 if is_per_head else made.head_dim)
-        return replace(made, extra_parameters=g.count("hidden_size") * gate)
+        return replace(made, num_head_gates=gate)
 
     def kinds(g: Fields) -> list[str]:
         # the list may go on with the layers for multi-token prediction, which are not loaded

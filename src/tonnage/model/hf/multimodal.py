@@ -9,10 +9,11 @@ References
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Final, Literal
+from typing import Any, Final, Literal, cast
 
 from tonnage.model.hf.decoder import DENSE
 from tonnage.model.hf.families import SAME_AS
@@ -49,9 +50,8 @@ def with_tower(f: Fields, *, tie: Tie = "whole", part: str = "text_config") -> M
 def qwen_vl(f: Fields) -> Model:
     """Return the text model of Qwen2-VL, whose older configs keep the text's fields beside the others."""
     if f.config.get("text_config") is None:
-        return with_tower(
-            f.with_fields({"text_config": {**f.config, "model_type": f"{f.model_type}_text"}}), tie="either"
-        )
+        text = ChainMap({"model_type": f"{f.model_type}_text"}, cast("dict[str, Any]", f.config))
+        return with_tower(f.with_fields({"text_config": text}), tie="either")
     return with_tower(f, tie="either")
 
 
