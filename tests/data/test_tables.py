@@ -20,6 +20,7 @@ TABLES = sorted(
         *DATA.glob("hardware/*.csv"),
         *DATA.glob("prices/*.csv"),
         *DATA.glob("efficiency/*.csv"),
+        *DATA.glob("assumptions/*.csv"),
         DATA / "sources.csv",
     )
     if not path.name.endswith(".schema.csv")

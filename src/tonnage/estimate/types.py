@@ -227,13 +227,54 @@ class Performance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CostPart:
+    """A named share of what a machine costs to buy: devices, host, memory, supply, adapter."""
+
+    name: str
+    usd: Interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnCost:
+    """What it costs to own the machines, over a horizon and for an hour in use."""
+
+    parts: tuple[CostPart, ...]  # of all machines; they sum to `Cost.purchase_usd`
+    lost_usd: Interval  # value lost and repairs over the horizon
+    draw_watts: Interval  # of the machines at work
+    electricity_usd_per_hour: Interval
+    usd_per_hour: Interval  # of an hour in use
+    horizon_seconds: float
+    used_seconds: float  # of the horizon
+    usd_per_million_tokens: Interval | None = None
+    break_even_hours: Interval | None = None  # in use, against renting the same; None: nobody on record rents it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpotCost:
+    """What it costs on machines that may be taken away."""
+
+    usd_per_hour: Interval
+    stops_per_hour: Interval  # of the whole job
+    save_every_seconds: Interval | None = None  # work between two checkpoints that loses least
+    held_seconds: Interval | None = None  # paid for
+    wall_seconds: Interval | None = None  # from start to end, waiting for machines included
+    usd_per_million_tokens: Interval | None = None
+    usd_total: Interval | None = None
+    saved_ratio: Interval | None = None  # of what the job or a token costs on demand; below 0: dearer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
     """Money, where a price is known."""
 
-    usd_per_hour: Interval | None = None
+    usd_per_hour: Interval | None = None  # rent: on demand, or spot where `is_spot`
     usd_per_million_tokens: Interval | None = None
-    purchase_usd: Interval | None = None
-    usd_total: Interval | None = None
+    purchase_usd: Interval | None = None  # the whole machines
+    usd_total: Interval | None = None  # the job, rented
+    is_spot: bool = False
+    spot: SpotCost | None = None
+    own: OwnCost | None = None
+    notes: tuple[str, ...] = ()  # whose prices, of which day, and what was assumed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from functools import cache
 
 from tonnage import datafiles
 from tonnage.hardware.catalogue import device as device_of
-from tonnage.hardware.catalogue import slugs
+from tonnage.hardware.prices import PriceBook, base_slug, offers_of, purchase_prices, shipped_book
 from tonnage.hardware.types import Device, Measured, Offer, PurchasePrice, Support
 from tonnage.messages import say
 from tonnage.units import GB
@@ -65,50 +65,14 @@ def risks(device: Device) -> tuple[str, ...]:
     return (*device.warnings, *found)
 
 
-def _base(device: Device) -> str:
-    """Return the catalogue's slug of a device that may carry a memory size in its own."""
-    return device.slug if device.slug in slugs() else device.slug.rpartition("-")[0]
-
-
-def offers(device: Device) -> tuple[Offer, ...]:
+def offers(device: Device, book: PriceBook | None = None) -> tuple[Offer, ...]:
     """Return the dated prices at which the device is rented, cheapest first."""
-    found = [
-        Offer(
-            device=device.slug,
-            provider=row["provider"],
-            region=row["region"],
-            instance=row["instance"],
-            num_devices=int(row["num_devices"]),
-            usd_per_device_hour=_per_device(row, "usd_per_hour"),
-            spot_usd_per_device_hour=_per_device(row, "spot_usd_per_hour"),
-            day=row["month"],
-            source=row["source"],
-        )
-        for row in datafiles.rows("prices/rent.csv")
-        if row["device"] == _base(device)
-    ]
-    return tuple(sorted(found, key=lambda offer: offer.usd_per_device_hour or float("inf")))
+    return offers_of(device, book or shipped_book())
 
 
-def _per_device(row: dict[str, str], column: str) -> float | None:
-    return float(row[column]) / int(row["num_devices"]) if row[column] else None
-
-
-def purchase_price(device: Device) -> PurchasePrice | None:
-    """Return the price at launch, else a third party's estimate, else None; a price without its day is none."""
-    if device.launch_price_usd is not None and device.launch_day:
-        return PurchasePrice(
-            device=device.slug,
-            usd=device.launch_price_usd,
-            kind="launch",
-            day=device.launch_day,
-            source=device.source,
-        )
-    for row in datafiles.rows("prices/buy.csv"):
-        if row["device"] == _base(device):
-            usd, month, source = float(row["usd"]), row["month"], row["source"]
-            return PurchasePrice(device=device.slug, usd=usd, kind="third-party", day=month, source=source)
-    return None
+def purchase_price(device: Device, book: PriceBook | None = None) -> PurchasePrice | None:
+    """Return the person's own price, else that at launch, else a third party's estimate, else None."""
+    return next(iter(purchase_prices(device, book or shipped_book())), None)
 
 
 @cache
@@ -135,7 +99,7 @@ def measured() -> tuple[Measured, ...]:
 
 def measured_of(device: Device, operation: str = "", dtype: str = "") -> tuple[Measured, ...]:
     """Return the measurements of one device, of one operation and type where they are named."""
-    slug = _base(device)
+    slug = base_slug(device)
     return tuple(
         m for m in measured() if m.device == slug and operation in ("", m.operation) and dtype in ("", m.dtype)
     )

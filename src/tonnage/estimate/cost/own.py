@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tonnage.units import YEAR_SECONDS, Count, Ratio, Seconds, Usd, UsdPerHour, UsdPerJoule, Watts
+import math
+
+from tonnage.units import YEAR_SECONDS, Count, Numeric, Ratio, Seconds, Usd, UsdPerHour, UsdPerJoule, Watts
 
 
 def residual_usd(price: Usd, kept_ratio: Ratio, age: Seconds) -> Usd:
@@ -253,8 +255,7 @@ def break_even_hours(fixed: Usd, running: UsdPerHour, rent: UsdPerHour) -> Count
     >>> float(break_even_hours(5600.0, 0.2, 3.0)), float(break_even_hours(5600.0, 0.2, 0.1))
     (2000.0, inf)
     """
-    import numpy as np  # noqa: PLC0415  a plan without prices does without
+    from tonnage.estimate.branch import where  # noqa: PLC0415  brings numpy; a plan without prices does without
 
-    saved = np.asarray(rent - running, dtype=float)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(saved > 0, fixed / saved, np.inf)
+    saved: Numeric = rent - running
+    return where(saved > 0, fixed / where(saved > 0, saved, 1.0), math.inf)

@@ -7,7 +7,7 @@ checkpoints.
 
 from __future__ import annotations
 
-from tonnage.units import Count, Ratio, Seconds
+from tonnage.units import Count, Numeric, Ratio, Seconds
 
 
 def job_mean_seconds(mean_seconds: Seconds, num_instances: Count) -> Seconds:
@@ -97,11 +97,11 @@ def daly_interval_seconds(checkpoint_seconds: Seconds, mean_seconds: Seconds) ->
     >>> [round(float(daly_interval_seconds(300.0, m * 60.0)) / 60, 1) for m in (1440, 360, 15)]
     [116.7, 56.7, 9.1]
     """
-    import numpy as np  # noqa: PLC0415  a plan without spot does without
+    from tonnage.estimate.branch import where  # noqa: PLC0415  brings numpy; a plan without spot does without
 
-    part = (checkpoint_seconds / (2.0 * mean_seconds)) ** 0.5
-    short = young_interval_seconds(checkpoint_seconds, mean_seconds) * (1.0 + part / 3.0 + part**2 / 9.0)
-    return np.where(part < 1.0, short - checkpoint_seconds, mean_seconds)
+    part: Numeric = (checkpoint_seconds / (2.0 * mean_seconds)) ** 0.5
+    short: Numeric = young_interval_seconds(checkpoint_seconds, mean_seconds) * (1.0 + part / 3.0 + part**2 / 9.0)
+    return where(part < 1.0, short - checkpoint_seconds, mean_seconds)
 
 
 def expected_seconds(
@@ -215,10 +215,12 @@ def first_loss_seconds(interval_seconds: Seconds, checkpoint_seconds: Seconds, m
     """
     import numpy as np  # noqa: PLC0415  a plan without spot does without
 
-    length = interval_seconds + checkpoint_seconds
+    from tonnage.estimate.branch import where  # noqa: PLC0415
+
+    length: Numeric = interval_seconds + checkpoint_seconds
     part = length / mean_seconds
-    exact = mean_seconds - length / np.expm1(part)
-    return np.where(part < 1e-5, length * (0.5 - part / 12.0), exact)
+    exact: Numeric = mean_seconds - length / np.expm1(part)
+    return where(part < 1e-5, length * (0.5 - part / 12.0), exact)
 
 
 def steady_ratio(restart_seconds: Seconds, mean_seconds: Seconds) -> Ratio:
