@@ -210,7 +210,11 @@ OWN: dict[str, dict[str, Choose]] = {
     "zamba2": {"n_mamba_heads": lambda d: d.one_of(4, 8)},
 }  # fmt: skip
 # The class of model, where the general mapping means another.
-CLASSES = {"albert": "AlbertForMaskedLM", "bert": "BertForMaskedLM", "mllama_text_model": "MllamaForCausalLM"}
+CLASSES = {
+    "albert": "AlbertForMaskedLM", "bert": "BertForMaskedLM", "camembert": "CamembertForMaskedLM",
+    "electra": "ElectraForMaskedLM", "mllama_text_model": "MllamaForCausalLM", "roberta": "RobertaForMaskedLM",
+    "xlm-roberta": "XLMRobertaForMaskedLM",
+}  # fmt: skip
 
 
 @cache

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from tonnage.model.hf.blocks import FULL, LAYER, RMS, SLIDING, assemble, stack
@@ -64,7 +65,7 @@ def encoder_model(
     table = vocab_size * (embedding_size or hidden_size)
     counts = {**other, "embedding": other.get("embedding", 0) + table}
     if not tied:
-        counts["lm_head"] = table + (vocab_size if has_head_bias else 0)
+        counts["lm_head"] = counts.get("lm_head", 0) + table + (vocab_size if has_head_bias else 0)
     return Model(
         name="",
         family=f.model_type,
@@ -79,54 +80,86 @@ def encoder_model(
     )
 
 
-def bert(f: Fields) -> Model:
-    """BERT with its masked-token head: post-norm layers; three tables; a dense layer, a norm and a bias in the head.
+def bert_layer(f: Fields) -> Layer:
+    """Return BERT's layer; the norm behind attention counts as attention, as it is part of that module."""
+    hidden_size = f.count("hidden_size")
+    mixer = bidirectional(f.count("num_attention_heads"), hidden_size, extra_parameters=LAYER * hidden_size)
+    width = f.count("hidden_dim" if f.is_known("hidden_dim") else "intermediate_size")
+    return Layer(mixers=(mixer,), feed_forwards=(plain_mlp(width),), norm_parameters=LAYER * hidden_size)
 
-    The norm behind attention counts as attention, as it is part of that module.
+
+def with_tables(
+    f: Fields,
+    layers: tuple[Layer, ...],
+    *,
+    narrow: int | None = None,
+    is_mapped: bool = False,
+    head: str = "other",
+    is_modular: bool = True,
+) -> Model:
+    """Return an encoder with tables of tokens, positions and segments, a norm behind them, and a head.
+
+    The head guesses masked tokens: a matrix, a norm, a bias. In a model named `…Model`, as embedding models are, it is
+    a pooler instead: a square matrix.
+
+    Parameters
+    ----------
+    narrow : int or None
+        Width of the tables, where it is not the hidden size.
+    is_mapped : bool
+        Whether a matrix leads from the tables' width to the hidden size.
+    head : str
+        The component that the head's matrix and bias count as.
+    is_modular : bool
+        Whether there is a pooler, and a head with a bias of its own where it is not tied.
     """
     hidden_size, vocab_size = f.count("hidden_size"), f.count("vocab_size")
-    mixer = bidirectional(f.count("num_attention_heads"), hidden_size, extra_parameters=LAYER * hidden_size)
-    layer = Layer(
-        mixers=(mixer,), feed_forwards=(plain_mlp(f.count("intermediate_size")),), norm_parameters=LAYER * hidden_size
-    )
-    tables = f.count("max_position_embeddings") + f.count("type_vocab_size")
+    width = hidden_size if narrow is None else narrow
+    num_segments = f.count("type_vocab_size", least=0) if f.is_known("type_vocab_size") else 0
+    others = {
+        "embedding": (f.count("max_position_embeddings") + num_segments) * width,
+        "norm": LAYER * width,
+        "other": (width + 1) * hidden_size if is_mapped else 0,
+    }
+    named = (f.words("architectures") or [""])[:1]
+    has_pooler = bool(named) and named[0].endswith("Model")
+    if has_pooler:
+        others["other"] += (hidden_size + 1) * hidden_size if is_modular else 0
+    else:
+        others["norm"] += LAYER * width
+        others[head] = others.get(head, 0) + (hidden_size + 1) * width + vocab_size
     return encoder_model(
         f,
-        (layer,) * f.num_layers(),
+        layers,
         hidden_size=hidden_size,
-        other={
-            "embedding": tables * hidden_size,
-            "norm": 2 * LAYER * hidden_size,
-            "other": hidden_size * hidden_size + hidden_size + vocab_size,
-        },
-        has_head_bias=True,
+        embedding_size=narrow,
+        other=others,
+        is_tied=True if has_pooler else None,
+        has_head_bias=is_modular,
     )
+
+
+def bert(f: Fields, *, head: str = "other", is_modular: bool = True) -> Model:
+    """BERT, RoBERTa and DistilBERT: post-norm layers with biases."""
+    return with_tables(f, (bert_layer(f),) * f.num_layers(), head=head, is_modular=is_modular)
+
+
+def electra(f: Fields) -> Model:
+    """ELECTRA's generator: BERT with tables of their own width."""
+    narrow = f.count("embedding_size")
+    is_mapped = narrow != f.count("hidden_size")
+    return with_tables(f, (bert_layer(f),) * f.num_layers(), narrow=narrow, is_mapped=is_mapped, is_modular=False)
 
 
 def albert(f: Fields) -> Model:
-    """ALBERT: a narrow token table, and groups of layers that run several times with the same weights."""
-    hidden_size, vocab_size, narrow = f.count("hidden_size"), f.count("vocab_size"), f.count("embedding_size")
+    """ALBERT: narrow tables, and groups of layers that run several times with the same weights."""
     num_layers, num_groups, num_inner = f.num_layers(), f.count("num_hidden_groups"), f.count("inner_group_num")
-    mixer = bidirectional(f.count("num_attention_heads"), hidden_size, extra_parameters=LAYER * hidden_size)
-    layer = Layer(
-        mixers=(mixer,), feed_forwards=(plain_mlp(f.count("intermediate_size")),), norm_parameters=LAYER * hidden_size
-    )
     groups = [index * num_groups // num_layers for index in range(num_layers)]
     layers: list[Layer] = []
     for index, group in enumerate(groups):
         is_repeat = group in groups[:index]
-        layers.extend([replace(layer, is_repeat=is_repeat)] * num_inner)
-    tables = f.count("max_position_embeddings") + f.count("type_vocab_size")
-    mapping = (narrow + 1) * hidden_size
-    head = (hidden_size + 1) * narrow + vocab_size
-    return encoder_model(
-        f,
-        tuple(layers),
-        hidden_size=hidden_size,
-        embedding_size=narrow,
-        other={"embedding": tables * narrow, "norm": 2 * LAYER * narrow, "other": mapping + head},
-        has_head_bias=True,
-    )
+        layers.extend([replace(bert_layer(f), is_repeat=is_repeat)] * num_inner)
+    return with_tables(f, tuple(layers), narrow=f.count("embedding_size"), is_mapped=True)
 
 
 def plain_mlp(intermediate_size: int, *, has_bias: bool = True) -> Mlp:
@@ -160,8 +193,8 @@ def modernbert(f: Fields) -> Model:
     )
 
 
-def t5(f: Fields) -> Model:
-    """T5: no biases, RMSNorms, and a table of relative positions that the layers of a stack share."""
+def t5(f: Fields, *, shares_positions: bool = True) -> Model:
+    """T5, mT5 and UMT5: no biases, RMSNorms, a table of relative positions for each stack, in UMT5 for each layer."""
     hidden_size, num_heads = f.count("d_model"), f.count("num_heads")
     num_layers = f.num_layers("num_layers")
     num_decoder_layers = f.num_layers("num_decoder_layers" if f.has("num_decoder_layers") else "num_layers")
@@ -188,7 +221,7 @@ def t5(f: Fields) -> Model:
         return Layer(mixers=mixers, feed_forwards=(feed_forward,), norm_parameters=3 * hidden_size)
 
     def first(number: int) -> list[int]:
-        return [positions if index == 0 else 0 for index in range(number)]
+        return [positions if index == 0 or not shares_positions else 0 for index in range(number)]
 
     return encoder_model(
         f,
@@ -196,6 +229,48 @@ def t5(f: Fields) -> Model:
         hidden_size=hidden_size,
         other={"norm": 2 * hidden_size},
         is_tied=True,
+    )
+
+
+def bart(
+    f: Fields, *, spare_positions: int | None = 0, has_table_norms: bool = False, has_last_norms: bool = True
+) -> Model:
+    """BART, mBART, Pegasus and M2M-100: biases everywhere, a norm behind or before each part.
+
+    Parameters
+    ----------
+    spare_positions : int or None
+        Rows that each of the two tables of positions has beyond the longest input; None: positions are not learned.
+    has_table_norms : bool
+        Whether a norm stands behind each stack's embedding.
+    has_last_norms : bool
+        Whether a norm stands behind each stack.
+    """
+    hidden_size = f.count("d_model")
+
+    def mixer(heads: str, *, is_encoder: bool = False, source: int | None = None) -> Attention:
+        made = bidirectional(f.count(heads), hidden_size)
+        return replace(made, is_bidirectional=is_encoder, source_width=source)
+
+    encoder_layer = Layer(
+        mixers=(mixer("encoder_attention_heads", is_encoder=True),),
+        feed_forwards=(plain_mlp(f.count("encoder_ffn_dim")),),
+        norm_parameters=2 * LAYER * hidden_size,
+    )
+    decoder_layer = Layer(
+        mixers=(mixer("decoder_attention_heads"), mixer("decoder_attention_heads", source=hidden_size)),
+        feed_forwards=(plain_mlp(f.count("decoder_ffn_dim")),),
+        norm_parameters=3 * LAYER * hidden_size,
+    )
+    rows = 0 if spare_positions is None else f.count("max_position_embeddings") + spare_positions
+    num_norms = 2 * (has_table_norms + has_last_norms)
+    # where the head is not tied to the token table, neither are encoder and decoder
+    tables = 0 if f.flag("tie_word_embeddings") else 2 * f.count("vocab_size")
+    return encoder_model(
+        f,
+        (encoder_layer,) * f.num_layers("encoder_layers") + (decoder_layer,) * f.num_layers("decoder_layers"),
+        hidden_size=hidden_size,
+        other={"embedding": (2 * rows + tables) * hidden_size, "norm": num_norms * LAYER * hidden_size},
     )
 
 
@@ -276,10 +351,21 @@ _MLLAMA_CROSS_ATTENTION_LAYERS: Final = (3, 8, 13, 18, 23, 28, 33, 38)
 
 ENCODERS: Final[dict[str, Callable[[Fields], Model]]] = {
     "albert": albert,
+    "bart": partial(bart, spare_positions=2, has_table_norms=True, has_last_norms=False),
     "bert": bert,
+    "camembert": partial(bert, head="lm_head"),
+    "distilbert": partial(bert, is_modular=False),
+    "electra": electra,
+    "m2m_100": partial(bart, spare_positions=None),
+    "mbart": partial(bart, spare_positions=2, has_table_norms=True),
     "mllama": mllama,
     "mllama_text_model": mllama_text,
     "modernbert": modernbert,
+    "mt5": t5,
+    "pegasus": bart,
+    "roberta": partial(bert, head="lm_head"),
     "t5": t5,
+    "umt5": partial(t5, shares_positions=False),
     "whisper": whisper,
+    "xlm-roberta": partial(bert, head="lm_head"),
 }
