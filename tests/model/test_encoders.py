@@ -45,8 +45,8 @@ def test_an_encoder_keeps_nothing():
 
 
 def test_a_decoder_keeps_its_own_tokens_and_the_input_once():
-    found = cache(model_from_config({"model_type": "whisper", "d_model": 64, "decoder_layers": 3}))
-    assert found.bytes_per_token == 3 * 2 * 64 * 2
+    found = cache(model_from_config({"model_type": "whisper", "d_model": 384, "decoder_layers": 3}))
+    assert found.bytes_per_token == 3 * 2 * 384 * 2
     assert found.state_bytes_per_sequence == 1500 * found.bytes_per_token
 
 
