@@ -137,6 +137,8 @@ def command(spec: str | None, pick: int, output: str | None, is_json: bool, is_q
         read_text(words["today"], _LARGEST_STACK_BYTES)
         note(say("plan.today_not_compared", path=words["today"]), is_quiet=is_quiet)
     answer = api.plan(request)
+    if request.limits.today is not None:
+        answer = _carried(answer, request.limits.today)
     if output is not None:
         _keep(answer, pick, output, is_quiet=is_quiet)
     if is_json:
@@ -162,6 +164,14 @@ def _adopt(path: str | None, *, is_quiet: bool) -> Adopted | None:
     for text in adopted.ignored:
         note(say("plan.not_counted", path=path, text=text), is_quiet=is_quiet)
     return adopted
+
+
+def _carried(answer: Answer, path: str) -> Answer:
+    """Say of each plan what carries over from today's set-up."""
+    from tonnage.plan.adopt import LARGEST_BYTES, adopt
+    from tonnage.plan.carry import carried
+
+    return carried(answer, adopt(read_text(path, LARGEST_BYTES), path))
 
 
 def read_text(path: str, most: int) -> str:

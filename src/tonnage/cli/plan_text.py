@@ -5,6 +5,7 @@ from __future__ import annotations
 from tonnage.cli.tables import style, table, wrap
 from tonnage.estimate.parameters import count
 from tonnage.estimate.types import Estimate, Interval
+from tonnage.estimate.weights import checkpoint_format
 from tonnage.messages import say
 from tonnage.model.types import Model
 from tonnage.plan.report import launch_words
@@ -192,15 +193,18 @@ def _training_columns(estimate: Estimate) -> dict[str, str]:
 
 
 def _notes(plans: tuple[Plan, ...]) -> list[str]:
-    """Say what stands against each plan, plans with the same note together."""
-    by_note: dict[str, list[int]] = {}
-    for plan in plans:
-        for text in plan.warnings:
-            by_note.setdefault(text, []).append(plan.rank)
+    """Say why each plan stands where it stands, and what stands against it."""
     lines: list[str] = []
-    for text, ranks in by_note.items():
-        places = ", ".join(f"#{place}" for place in ranks)
-        lines += wrap(f"{places}: {text}", columns=_COLUMNS, indent="  ")
+    for plan in plans:
+        texts = [*plan.reasons, *plan.warnings]
+        if texts:
+            lines += wrap(f"#{plan.rank}: {say('plan.comma').join(texts)}", columns=_COLUMNS, indent="  ")
+    candidate = plans[0].estimate.candidate
+    own = checkpoint_format(candidate.model)
+    is_serving = isinstance(candidate.workload, Serving)
+    if is_serving and any(plan.estimate.candidate.precision.weights not in (own, "fp16") for plan in plans):
+        text = say("plan.other_checkpoint", model=candidate.model.name, own=own)
+        lines += [style(line, "dim") for line in wrap(text, columns=_COLUMNS, indent="  ")]
     return lines
 
 
@@ -210,7 +214,7 @@ def _changes(answer: Answer) -> list[str]:
         return []
     changes = answer.rejections[0].changes
     if not changes:
-        return [*wrap(say("plan.no_change", num=16), columns=_COLUMNS), ""]
+        return [*wrap(say("plan.no_change", num=512), columns=_COLUMNS), ""]
     rows = [
         (
             change.what,

@@ -17,7 +17,9 @@ from tonnage.search import rank
 from tonnage.units import GIB, format_seconds
 from tonnage.workload.types import Serving, Training, TrainingKind
 
-_COUNTS: Final = (2, 3, 4, 6, 8, 16)
+_COUNTS: Final = (2, 3, 4, 6, 8)
+_NODES: Final = (2, 4, 8, 16, 32, 64)
+_MOST_IN_A_NODE: Final = 8
 _SHORTEST_CONTEXT: Final = 1024
 _STEP_TOKENS: Final = 256
 _LONGEST_TPOT_SECONDS: Final = 60.0
@@ -233,8 +235,27 @@ def _more_hardware(scene: Scene, price: Price) -> Iterator[Trial]:
         if count > number and _stays(scene, larger, price):
             yield _said("gpus", value=count), larger
             break
+    else:
+        yield from _more_nodes(scene, bare, name, price)
     yield from _larger_card(scene, bare, number, price)
     yield from _larger_host(scene, price)
+
+
+def _more_nodes(scene: Scene, bare: Request, name: str, price: Price) -> Iterator[Trial]:
+    """Yield the smallest number of full machines of the same card that does."""
+    for nodes in _NODES:
+        where = replace(bare.where, gpus=((name, _MOST_IN_A_NODE),), num_nodes=nodes)
+        larger = replace(bare, where=where)
+        load = larger.workload
+        if isinstance(load, Training) and load.global_batch_size < _MOST_IN_A_NODE * nodes:
+            larger = replace(
+                larger,
+                workload=replace(load, global_batch_size=_MOST_IN_A_NODE * nodes),
+                assumed=_told(larger, "--global-batch"),
+            )
+        if nodes > bare.where.num_nodes and _stays(scene, larger, price):
+            yield _said("nodes", num=nodes, value=_MOST_IN_A_NODE), larger
+            return
 
 
 def _larger_card(scene: Scene, bare: Request, number: int, price: Price) -> Iterator[Trial]:

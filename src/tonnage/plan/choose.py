@@ -72,6 +72,9 @@ def _reasons(estimate: Estimate, first: Estimate | None) -> Iterator[str]:
     rate, best = estimate.performance.tokens_per_s, first.performance.tokens_per_s if first else None
     if rate and best and best.best > rate.best:
         yield say("plan.slower", percent=round(100 * (1 - rate.best / best.best)), rank=1)
+    if first is not None and rank.weights_bits(estimate) > rank.weights_bits(first):
+        bits, least = (f"{rank.weights_bits(one):.1f}" for one in (estimate, first))
+        yield say("plan.more_bits", bits=bits, least=least)
 
 
 def _warnings(estimate: Estimate) -> Iterator[str]:

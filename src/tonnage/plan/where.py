@@ -58,6 +58,8 @@ def place(where: Where) -> Placed:
     if where.num_nodes > 1:
         assumptions.append(say("plan.assumed_network"))
     warnings = dict.fromkeys(text for one, _ in found for text in risks(one))
+    if len(devices) == 1:
+        warnings.pop(say("gpus.no_p2p"), None)  # one card talks to nobody
     if len(found) > 1:
         warnings[say("plan.mixed", num=len(devices), name=devices[0].name)] = None
     return Placed(
