@@ -125,8 +125,8 @@ def meaning_of(formula: str) -> tuple[str, str]:
     notes = re.search(r"Notes\s*\n\s*-+\s*\n(.*?)(?=\n\s*\n\s*\w+\s*\n\s*-{3,}|\Z)", text, re.DOTALL)
     if not references and notes:
         references = [" ".join(notes[1].split())]
-    if not references and text and hasattr(found, "__module__"):
-        module = import_module(str(found.__module__)).__doc__ or ""
+    if not references and text:
+        module = import_module(str(getattr(found, "__module__", None) or found.__name__)).__doc__ or ""
         references = [" ".join(module.split())]
     return meaning, "; ".join(references)
 

@@ -9,12 +9,14 @@ from typing import Final
 from tonnage.engines import ENGINES
 from tonnage.engines.types import Engine
 from tonnage.errors import RequestError, UnknownNameError
+from tonnage.estimate.compose_serving import CACHE_BYTES_PER_ELEMENT
 from tonnage.estimate.types import Estimate
+from tonnage.estimate.weights import find_format
 from tonnage.hardware.types import Cluster
 from tonnage.messages import say
 from tonnage.model.types import Model
 from tonnage.plan.pins import settle, with_pins
-from tonnage.plan.types import Limits, Request
+from tonnage.plan.types import Limits, Request, Scalar
 from tonnage.search.constraints import lacks, power_watts
 from tonnage.search.explore import (
     Explored,
@@ -63,9 +65,34 @@ def set_scene(request: Request, model: Model, cluster: Cluster) -> Scene:
         if _plain(name) not in {_plain(one) for one in known}:
             fix = f"known for this goal: {', '.join(known)}"
             raise UnknownNameError(f"'{name[:40]}' is not an engine", where="--engine", fix=fix)
-    pins = settle(request.pins, model.num_layers)
+    pins = _with_known_formats(settle(request.pins, model.num_layers), is_serving=is_serving)
     fixed = Fixed(paths=frozenset(pins), apply=lambda candidate: with_pins(candidate, pins))
     return Scene(request=request, model=model, cluster=cluster, engines=engines, software=software, fixed=fixed)
+
+
+_TRAINED_FORMATS: Final = ("bf16", "fp16", "fp32", "nf4", "nf4_dq", "int8")
+_TRAINED_NAMES: Final = {"nf4_double": "nf4_dq"}
+
+
+def _with_known_formats(pins: dict[str, Scalar], *, is_serving: bool) -> dict[str, Scalar]:
+    """Return the pins with formats by their own names; a name that is none is refused here, once."""
+    weights, kv = pins.get("precision.weights"), pins.get("precision.kv")
+    if weights is not None:
+        try:
+            name = find_format(str(weights)).name
+        except UnknownNameError as error:
+            raise UnknownNameError(
+                error.what, where="--quant", fix="see: tonnage model MODEL", suggestions=error.suggestions
+            ) from None
+        name = name if is_serving else _TRAINED_NAMES.get(name, name)
+        if not is_serving and name not in _TRAINED_FORMATS:
+            fix = f"one of {', '.join(_TRAINED_FORMATS)}"
+            raise RequestError(f"{name} weights are not trained", where="--quant", fix=fix)
+        pins["precision.weights"] = name
+    if kv is not None and str(kv) not in CACHE_BYTES_PER_ELEMENT:
+        fix = f"one of {', '.join(sorted(CACHE_BYTES_PER_ELEMENT))}"
+        raise RequestError(f"'{str(kv)[:40]}' is not a cache format", where="--kv", fix=fix)
+    return pins
 
 
 def _plain(name: str) -> str:

@@ -1,0 +1,306 @@
+"""`tonnage plan` and `tonnage explain`: the object scripts rely on, exit codes, files, and one line for every mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.conftest import call_tonnage
+
+import tonnage as package
+
+MOE, DENSE, SMALL = "Qwen/Qwen3.5-35B-A3B", "Qwen/Qwen3.5-27B", "Qwen/Qwen3-0.6B"
+SERVE = ("plan", MOE, "--serve", "--gpu", "rtx-4080")
+TRAIN = ("plan", SMALL, "--finetune", "full", "--gpu", "rtx-4090:2", "--tokens", "1B")
+PLAN_KEYS = {
+    "rank", "engine", "hardware", "layout", "precision", "recompute", "offload", "micro_batch_size", "memory", "storage",
+    "performance", "cost", "warnings", "provenance",
+}  # fmt: skip
+LAYOUT = {"dp", "tp", "pp", "cp", "ep", "zero_stage"}
+PERFORMANCE = {"tokens_per_s", "step_seconds", "mfu_ratio", "ttft_seconds", "tpot_seconds", "max_concurrency"}
+COST = {"usd_per_hour", "usd_per_million_tokens", "purchase_usd", "usd_total"}
+STORAGE = {"weights_bytes", "data_bytes", "checkpoints_bytes", "read_bytes_per_s"}
+
+
+def intervals(value: Any, path: str = ""):
+    """Yield every object that has a best value, with its path."""
+    if isinstance(value, dict):
+        if "best" in value and "low" in value:
+            yield path, value
+        for name, inner in value.items():
+            yield from intervals(inner, f"{path}.{name}")
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from intervals(inner, f"{path}[{i}]")
+
+
+@pytest.mark.parametrize("words", [SERVE, TRAIN], ids=["serve", "train"])
+def test_the_object_that_scripts_rely_on(words):
+    answer = call_tonnage(*words, "--json")
+    found = answer.json
+    assert answer.code == 0
+    assert not answer.err
+    assert found["schema"] == 1
+    assert set(found) >= {"request", "plans", "rejections", "num_candidates"}
+    for rank, plan in enumerate(found["plans"], 1):
+        assert set(plan) >= PLAN_KEYS
+        assert plan["rank"] == rank
+        assert set(plan["hardware"]) >= {"gpu", "num_gpus", "num_nodes"}
+        assert set(plan["layout"]) >= LAYOUT
+        assert set(plan["performance"]) >= PERFORMANCE | {"tokens_per_s_per_gpu"}
+        assert set(plan["cost"]) == COST
+        assert set(plan["storage"]) == STORAGE
+        for place in ("device", "host"):
+            held = plan["memory"][place]
+            assert set(held) == {"capacity_bytes", "total_bytes", "pools"}
+            total = sum(pool["best"] for pool in held["pools"].values())
+            assert total == pytest.approx(held["total_bytes"]["best"], rel=1e-9)
+    for path, interval in intervals(found):
+        assert interval["low"] <= interval["best"] <= interval["high"], path
+    for one in found["rejections"]:
+        assert set(one) >= {"what", "reason", "short_by_bytes", "command"}
+
+
+def test_what_is_not_known_is_null():
+    plan = call_tonnage(*SERVE, "--json").json["plans"][0]
+    assert plan["performance"]["step_seconds"] is None
+    assert plan["performance"]["mfu_ratio"] is None
+    assert plan["cost"]["usd_total"] is None
+    assert plan["storage"]["data_bytes"] is None
+
+
+def test_defaults_come_first_with_their_flags():
+    out = call_tonnage("plan", SMALL, "--gpu", "rtx-4080", "--engine", "vllm").out
+    first = " ".join(out.partition("\n\n")[0].split())
+    for flag in ("--serve", "--context", "--concurrency", "--host", "--reserve"):
+        assert flag in first
+    said = call_tonnage(
+        *(
+            "plan",
+            SMALL,
+            "--serve",
+            "--context",
+            "4096",
+            "--concurrency",
+            "2",
+            "--gpu",
+            "h100-sxm5",
+            "--engine",
+            "vllm",
+        ),
+        *("--host", "64 GiB ddr5-5600 x2", "--tpot", "1s"),
+    ).out
+    assert said.startswith(f"{SMALL} on H100")
+
+
+def test_exit_codes():
+    assert call_tonnage("plan", SMALL, "--gpu", "rtx-4080", "--engine", "vllm").code == 0
+    assert call_tonnage("plan", DENSE, "--gpu", "rtx-4080", "--quant", "fp16", "--engine", "vllm").code == 3
+    assert call_tonnage("plan", DENSE, "--gpu", "no-such-card").code == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan",),
+        ("plan", ""),
+        ("plan", "no/such\0model"),
+        ("plan", "$(reboot)"),
+        ("plan", SMALL, "--gpu", "a; rm -rf /"),
+        ("plan", SMALL, "--gpu", "rtx-4080:0"),
+        ("plan", SMALL, "--gpu", "rtx-4080", "--host", "64"),
+        ("plan", SMALL, "--gpu", "rtx-4080", "--reserve", "1"),
+        ("plan", SMALL, "--gpu", "rtx-4080", "--reserve", "-1 GiB"),
+        ("plan", SMALL, "--gpu", "rtx-4080", "--context", "0"),
+        ("plan", SMALL, "--gpu", "rtx-4080", "--context", "-5"),
+        ("plan", SMALL, "--gpu", "rtx-4080", "--context", "1e999"),
+        ("plan", SMALL, "--gpu", "rtx-4080", "--quant", "q99"),
+        ("plan", SMALL, "--gpu", "rtx-4080", "--kv", "q99"),
+        ("plan", SMALL, "--gpu", "rtx-4080", "--engine", "notanengine"),
+        ("plan", SMALL, "--gpu", "rtx-4080", "--budget", "1 XYZ"),
+        ("plan", SMALL, "--gpu", "rtx-4080", "--budget", "5"),
+        ("plan", SMALL, "--gpu", "rtx-4080", "--price", "rtx-4080"),
+        ("plan", SMALL, "--gpu", "rtx-4080", "--set", "layout.tp=x"),
+        ("plan", SMALL, "--gpu", "rtx-4080", "--import", "no-such-file"),
+        ("plan", SMALL, "--gpu", "rtx-4080", "--pick", "99", "-o", "-"),
+        ("plan", SMALL, "--gpu", "rtx-4080", "-o", "no-such-folder/plan.toml"),
+        ("plan", SMALL, "--gpu", "rtx-4080", "--finetune", "lora", "--serve"),
+        ("plan", SMALL, "--gpu", "rtx-4080", "--pretrain", "--ttft", "1s"),
+        ("plan", SMALL, "--gpu", "rtx-4080", "--nodes", "0"),
+        ("plan", SMALL, "--gpu", "rtx-4080", "--nodes", "9" * 30),
+        ("plan", SMALL, "--wrong"),
+        ("explain", "no-such-file"),
+        ("explain", "."),
+    ],
+    ids=lambda words: " ".join(words[-2:])[:40],
+)
+@pytest.mark.parametrize("is_json", [False, True], ids=["text", "json"])
+def test_a_mistake_is_one_line_and_nothing_else(words, is_json):
+    answer = call_tonnage(*words, *(["--json"] if is_json else []))
+    assert answer.code == 2
+    assert answer.err.startswith("tonnage: ")
+    assert answer.err.count("\n") == 1
+    assert "Traceback" not in answer.err
+    if is_json:
+        assert set(answer.json["error"]) == {"what", "where", "fix"}
+    else:
+        assert not answer.out
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.sampled_from(
+        [
+            "--gpu",
+            "--host",
+            "--reserve",
+            "--context",
+            "--ttft",
+            "--budget",
+            "--rent",
+            "--price",
+            "--set",
+            "--quant",
+            "--kv",
+            "--engine",
+            "--cpu-experts",
+            "--utilization",
+            "--require",
+            "--deadline",
+            "--max-power",
+            "--zero",
+            "--tp",
+        ]
+    ),
+    st.text(max_size=12),
+)
+def test_any_word_is_understood_or_refused(flag, word):
+    answer = call_tonnage("plan", SMALL, "--gpu", "rtx-4080", "--engine", "vllm", "--quiet", f"{flag}={word}")
+    assert answer.code in (0, 2, 3)
+    assert answer.err.count("\n") <= 1
+
+
+def test_a_plan_is_kept_and_explained(tmp_path):
+    path = tmp_path / "plan.toml"
+    kept = call_tonnage(*SERVE, "--pick", "2", "-o", str(path))
+    assert kept.code == 0
+    assert "plan 2 of" in kept.err
+    assert tomllib.loads(path.read_text())["rank"] == 2
+    text = call_tonnage("explain", str(path))
+    assert text.code == 0
+    assert "weights" in text.out
+    found = call_tonnage("explain", str(path), "--json").json
+    assert found["plan"]["rank"] == 2
+    page = tmp_path / "plan.html"
+    written = call_tonnage("explain", str(path), "--html", str(page))
+    assert written.code == 0
+    assert not written.out
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_a_plan_goes_to_standard_output_alone():
+    answer = call_tonnage(*SERVE, "-o", "-")
+    assert tomllib.loads(answer.out)["format"] == 1
+
+
+def test_nothing_is_written_when_nothing_fits(tmp_path):
+    path = tmp_path / "plan.toml"
+    answer = call_tonnage("plan", DENSE, "--gpu", "rtx-4080", "--quant", "fp16", "--engine", "vllm", "-o", str(path))
+    assert answer.code == 3
+    assert not path.exists()
+
+
+def test_a_launch_line_is_imported_and_the_command_line_wins(tmp_path):
+    line = tmp_path / "serve.sh"
+    line.write_text(f"vllm serve {SMALL} -tp 2 --max-model-len 4096 --max-num-seqs 8 --cpu-offload-gb 4\n")
+    answer = call_tonnage("plan", "--import", str(line), "--gpu", "rtx-4090:2", "--max-num-seqs", "32", "--json")
+    found = answer.json
+    assert found["request"]["model"] == SMALL
+    assert found["request"]["context_tokens"] == 4096
+    assert found["request"]["pins"] == {"layout.tp": 2, "settings.max_num_seqs": 32}
+    assert {plan["engine"] for plan in found["plans"]} == {"vllm"}
+    assert "not counted: --cpu-offload-gb 4" in answer.err
+
+
+def test_a_deepspeed_configuration_is_imported(tmp_path):
+    config = tmp_path / "ds.json"
+    config.write_text(json.dumps({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}))
+    refused = call_tonnage("plan", SMALL, "--import", str(config), "--gpu", "rtx-4090:2")
+    assert refused.code == 2
+    assert "--finetune" in refused.err
+    answer = call_tonnage("plan", SMALL, "--import", str(config), "--gpu", "rtx-4090:2", "--finetune", "full", "--json")
+    assert answer.json["plans"][0]["layout"]["zero_stage"] == 2
+    assert answer.json["plans"][0]["micro_batch_size"] == 1
+
+
+def test_what_carries_over_from_today_is_said(tmp_path):
+    line = tmp_path / "serve.sh"
+    line.write_text(f"vllm serve {SMALL} -tp 1\n")
+    plans = call_tonnage("plan", SMALL, "--gpu", "rtx-4090", "--engine", "vllm", "--today", str(line), "--json").json[
+        "plans"
+    ]
+    assert any("engine vllm" in reason for reason in plans[0]["reasons"])
+
+
+def test_chinese():
+    answer = call_tonnage(*SERVE, "--lang", "zh")
+    assert "可以" in answer.out
+    assert "yes" not in answer.out
+
+
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TONNAGE_", "LC_", "LANG"))}
+    paths = {"PYTHONPATH": str(Path(package.__file__).parent.parent)}
+    return subprocess.run(
+        [sys.executable, "-m", "tonnage", *words],
+        env=kept | paths | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_settings_file_the_environment_and_the_command_line_in_that_order(tmp_path):
+    settings_file = tmp_path / "config.toml"
+    settings_file.write_text('[plan]\ngpu = ["rtx-4080"]\nengine = ["vllm"]\ncontext = "2048"\n')
+    words = ("plan", SMALL, "--json")
+    plain = json.loads(run(*words, TONNAGE_CONFIG=str(settings_file)).stdout)["request"]
+    assert (plain["gpus"][0]["gpu"], plain["context_tokens"]) == ("rtx-4080", 2048)
+    changed = json.loads(run(*words, TONNAGE_CONFIG=str(settings_file), TONNAGE_PLAN_CONTEXT="1024").stdout)["request"]
+    assert changed["context_tokens"] == 1024
+    said = json.loads(
+        run(*words, "--context", "512", TONNAGE_CONFIG=str(settings_file), TONNAGE_PLAN_CONTEXT="1024").stdout
+    )
+    assert said["request"]["context_tokens"] == 512
+
+
+def test_a_chinese_locale_and_no_colour():
+    done = run("plan", SMALL, "--gpu", "rtx-4080", "--engine", "vllm", LANG="zh_CN.UTF-8", PYTHONUTF8="1")
+    assert "可以" in done.stdout
+    assert "\x1b[" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("shell", "words", "expected"),
+    [
+        ("bash", "tonnage pl", "plan"),
+        ("bash", "tonnage plan --gpu rtx-408", "rtx-4080"),
+        ("zsh", "tonnage plan Qwen/Qwen3.5-2", "27B"),
+    ],
+)
+def test_the_shell_completes(shell, words, expected):
+    split = words.split(" ")
+    done = run(_TONNAGE_COMPLETE=f"{shell}_complete", COMP_WORDS=words, COMP_CWORD=str(len(split) - 1))
+    assert expected in done.stdout
+
+
+def test_the_completion_script_is_printed():
+    assert "_tonnage_completion" in run(_TONNAGE_COMPLETE="bash_source").stdout

@@ -1,0 +1,100 @@
+"""Hardware: what is assumed is said, free memory counts, and each kind of machine's traps are named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tonnage import api
+from tonnage.errors import OutsideError, UnknownNameError
+from tonnage.hardware.host import default_host
+from tonnage.hardware.sample import DeviceSample, HostSample, MachineSample
+from tonnage.plan.request import make_request
+from tonnage.plan.types import Where
+from tonnage.plan.where import DEFAULT_HOST, DESKTOP_RESERVE_BYTES, parse_host, place, place_here
+from tonnage.units import GIB, MIB
+
+CARD = DeviceSample(
+    index=0,
+    name="NVIDIA GeForce RTX 4080",
+    memory_bytes=16376 * MIB,
+    free_bytes=14376 * MIB,
+    driver="580.95.05",
+    drives_display=True,
+    pcie_generation=4,
+    pcie_lanes=8,
+)
+MACHINE = MachineSample(
+    host=HostSample(memory_bytes=64 * GIB, available_bytes=40 * GIB, num_cores=12, system="Linux"), devices=(CARD,)
+)
+HERE = Where(is_here=True)
+
+
+def test_the_default_host_is_the_one_that_is_said():
+    assert replace(parse_host(DEFAULT_HOST), is_assumed=True) == default_host()
+
+
+def test_a_game_card_leaves_room_for_the_desktop_and_says_so():
+    placed = place(Where(gpus=(("rtx-4080", 1),)))
+    assert placed.cluster.node.reserved_bytes == DESKTOP_RESERVE_BYTES
+    assert any("--reserve" in text for text in placed.assumptions)
+    assert place(Where(gpus=(("rtx-4080", 1),), reserve_bytes=0)).cluster.node.reserved_bytes == 0
+    assert place(Where(gpus=(("h100-sxm5", 1),))).cluster.node.reserved_bytes == 0
+
+
+def test_mixed_cards_are_counted_as_the_smallest():
+    placed = place(Where(gpus=(("rtx-5090", 1), ("rtx-4080", 1))))
+    assert placed.cluster.node.devices[0].slug == "rtx-4080"
+    assert any("differ" in text for text in placed.warnings)
+
+
+def test_an_unofficial_board_is_flagged():
+    assert any("unofficial" in text for text in place(Where(gpus=(("rtx-4090-48gb-mod", 1),))).warnings)
+
+
+def test_a_wrong_name_has_suggestions():
+    with pytest.raises(UnknownNameError) as caught:
+        place(Where(gpus=(("rtx-4808", 1),)))
+    assert caught.value.suggestions
+
+
+def test_here_free_memory_counts():
+    placed = place_here(HERE, MACHINE)
+    node = placed.cluster.node
+    assert node.devices[0].memory_bytes == 16376 * MIB
+    assert node.reserved_bytes == 2000 * MIB
+    assert node.host.memory_bytes == 40 * GIB
+    assert node.host.num_cores == 12
+    assert node.host.pcie.name.endswith("x8")
+
+
+def test_here_the_traps_are_named():
+    wsl = replace(MACHINE, host=replace(MACHINE.host, is_wsl=True, limit_bytes=32 * GIB))
+    text = " ".join(place_here(HERE, wsl).warnings)
+    for word in ("screen", "shared memory", ".wslconfig", "control group"):
+        assert word in text
+    headless = replace(MACHINE, devices=(replace(CARD, drives_display=False),))
+    assert any("other programs" in text for text in place_here(HERE, headless).warnings)
+
+
+def test_a_full_card_plans_less_than_an_empty_one():
+    full = replace(MACHINE, devices=(replace(CARD, free_bytes=6000 * MIB),))
+    request = make_request("Qwen/Qwen3.5-35B-A3B", is_here=True)
+    less = api.plan(request, machine=full).plans[0].estimate
+    more = api.plan(request, machine=MACHINE).plans[0].estimate
+    assert less.footprint.capacity_bytes < more.footprint.capacity_bytes
+    assert less.candidate.offload.num_cpu_expert_layers > more.candidate.offload.num_cpu_expert_layers
+
+
+def test_no_card_here_is_said():
+    with pytest.raises(OutsideError, match="no accelerator") as caught:
+        place_here(HERE, replace(MACHINE, devices=()))
+    assert caught.value.exit_code == 4
+
+
+def test_several_machines_are_joined_by_a_network_that_is_said():
+    placed = place(Where(gpus=(("h100-sxm5", 8),), num_nodes=2))
+    assert placed.cluster.num_devices == 16
+    assert placed.cluster.inter_link is not None
+    assert any("100 Gb/s" in text for text in placed.assumptions)
