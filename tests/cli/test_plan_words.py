@@ -36,4 +36,4 @@ def test_a_stack_that_is_not_compared_is_said_so(tonnage, tmp_path):
     stack.write_text("torch==2.9.0\n")
     answer = tonnage(*SMALL, "--today", str(stack))
     assert answer.code == 0
-    assert "does not yet say what carries over" in answer.err
+    assert "nothing is said of what carries over" in answer.err

@@ -111,9 +111,6 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-_LARGEST_STACK_BYTES = 1 << 20
-
-
 @click.command("plan")
 @click.argument("spec", metavar="MODEL", required=False, shell_complete=_complete_model)
 @_options
@@ -133,12 +130,12 @@ def command(spec: str | None, pick: int, output: str | None, is_json: bool, is_q
 
     adopted = _adopt(words["import"], is_quiet=is_quiet)
     request = _request(spec, words, adopted)
-    if words["today"]:
-        read_text(words["today"], _LARGEST_STACK_BYTES)
-        note(say("plan.today_not_compared", path=words["today"]), is_quiet=is_quiet)
+    today = None if request.limits.today is None else _today(request.limits.today, is_quiet=is_quiet)
     answer = api.plan(request)
-    if request.limits.today is not None:
-        answer = _carried(answer, request.limits.today)
+    if today is not None:
+        from tonnage.plan.carry import carried
+
+        answer = carried(answer, today)
     if output is not None:
         _keep(answer, pick, output, is_quiet=is_quiet)
     if is_json:
@@ -166,12 +163,17 @@ def _adopt(path: str | None, *, is_quiet: bool) -> Adopted | None:
     return adopted
 
 
-def _carried(answer: Answer, path: str) -> Answer:
-    """Say of each plan what carries over from today's set-up."""
+def _today(path: str, *, is_quiet: bool) -> Adopted | None:
+    """Read today's set-up; a file of another kind is said not to be compared, and nothing fails."""
+    from tonnage.errors import BadFileError
     from tonnage.plan.adopt import LARGEST_BYTES, adopt
-    from tonnage.plan.carry import carried
 
-    return carried(answer, adopt(read_text(path, LARGEST_BYTES), path))
+    text = read_text(path, LARGEST_BYTES)
+    try:
+        return adopt(text, path)
+    except BadFileError as error:
+        note(say("plan.today_not_compared", path=path, reason=error.what), is_quiet=is_quiet)
+        return None
 
 
 def read_text(path: str, most: int) -> str:

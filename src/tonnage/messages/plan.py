@@ -30,8 +30,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{name}：第三方估价，{day}（--price）",
     ),
     "today_not_compared": (
-        "{path}: this version does not yet say what carries over from today's stack",
-        "{path}：此版本尚不比较现有环境有哪些可以沿用",
+        "{path}: {reason}; nothing is said of what carries over",
+        "{path}：{reason}；无法比较哪些可以沿用",
     ),
     # traps of a machine
     "unofficial": (

@@ -9,7 +9,6 @@ from typing import Final
 from tonnage.engines import ENGINES
 from tonnage.engines.types import Engine
 from tonnage.errors import RequestError, UnknownNameError
-from tonnage.estimate.compose_serving import CACHE_BYTES_PER_ELEMENT
 from tonnage.estimate.types import Estimate
 from tonnage.estimate.weights import find_format
 from tonnage.hardware.types import Cluster
@@ -70,29 +69,20 @@ def set_scene(request: Request, model: Model, cluster: Cluster) -> Scene:
     return Scene(request=request, model=model, cluster=cluster, engines=engines, software=software, fixed=fixed)
 
 
-_TRAINED_FORMATS: Final = ("bf16", "fp16", "fp32", "nf4", "nf4_dq", "int8")
-_TRAINED_NAMES: Final = {"nf4_double": "nf4_dq"}
+_TRAINED_FORMATS: Final = ("bf16", "fp16", "fp32", "nf4", "nf4_dq", "int8", "awq", "gptq_int4", "gptq_int8")
+_TRAINED_NAMES: Final = {"nf4_double": "nf4_dq", **{name: name for name in _TRAINED_FORMATS}}
 
 
 def _with_known_formats(pins: dict[str, Scalar], *, is_serving: bool) -> dict[str, Scalar]:
-    """Return the pins with formats by their own names; a name that is none is refused here, once."""
-    weights, kv = pins.get("precision.weights"), pins.get("precision.kv")
-    if weights is not None:
-        try:
-            name = find_format(str(weights)).name
-        except UnknownNameError as error:
-            raise UnknownNameError(
-                error.what, where="--quant", fix="see: tonnage model MODEL", suggestions=error.suggestions
-            ) from None
-        name = name if is_serving else _TRAINED_NAMES.get(name, name)
-        if not is_serving and name not in _TRAINED_FORMATS:
-            fix = f"one of {', '.join(_TRAINED_FORMATS)}"
-            raise RequestError(f"{name} weights are not trained", where="--quant", fix=fix)
-        pins["precision.weights"] = name
-    if kv is not None and str(kv) not in CACHE_BYTES_PER_ELEMENT:
-        fix = f"one of {', '.join(sorted(CACHE_BYTES_PER_ELEMENT))}"
-        raise RequestError(f"'{str(kv)[:40]}' is not a cache format", where="--kv", fix=fix)
-    return pins
+    """Return the pins with the format of the weights by its own name; one that nothing trains is refused."""
+    weights = pins.get("precision.weights")
+    if weights is None or str(weights) in _TRAINED_FORMATS:
+        return pins
+    name = find_format(str(weights)).name if is_serving else _TRAINED_NAMES.get(find_format(str(weights)).name, "")
+    if not name:
+        fix = f"one of {', '.join(_TRAINED_FORMATS)}"
+        raise RequestError(f"{weights} weights are not trained", where="--quant", fix=fix)
+    return {**pins, "precision.weights": name}
 
 
 def _plain(name: str) -> str:
