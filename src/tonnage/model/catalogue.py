@@ -110,9 +110,10 @@ def _quantization(facts: Mapping[str, Any] | None) -> Quantization | None:
 
 
 def nearest(name: str) -> tuple[str, ...]:
-    """Return the names most like one that is not there, the likeliest first."""
+    """Return the names most like one that is not there, the likeliest first: those that go on like it, then others."""
     import difflib  # noqa: PLC0415 - only a wrong name needs it
 
     wanted = name.strip().casefold()[:80]
+    longer = sorted((spelling for spelling in _spellings() if wanted and spelling.startswith(wanted)), key=len)
     close = difflib.get_close_matches(wanted, _spellings(), n=2 * _NUM_SUGGESTIONS, cutoff=0.6)
-    return tuple(dict.fromkeys(_spellings()[spelling] for spelling in close))[:_NUM_SUGGESTIONS]
+    return tuple(dict.fromkeys(_spellings()[spelling] for spelling in longer + close))[:_NUM_SUGGESTIONS]

@@ -188,6 +188,11 @@ def _moe(part: Moe, hidden_size: int, mlp_component: str) -> Iterator[Matrix]:
         yield from _mlp(part.shared, hidden_size, "mlp.shared_experts", SHARED_EXPERTS, "_shexp")
 
 
+def _beside_mlp(matrices: Iterable[Matrix]) -> list[Matrix]:
+    """Return a mixture's matrices under the names they have where the layer's `mlp` is another feed-forward."""
+    return [replace(matrix, name=matrix.name.removeprefix("mlp.")) for matrix in matrices]
+
+
 def _of(name: str, component: str, rows: int, columns: int, gguf: str, *, num: int = 1) -> Matrix:
     return Matrix(name=name, component=component, rows=rows, columns=columns, gguf=gguf, num=num)
 
@@ -214,7 +219,8 @@ def layer_matrices(layer: Layer, hidden_size: int, has_fused_qkv: bool = False) 
         found += _as(layer.mixer_component, inside) if layer.mixer_component else inside
     for part in layer.feed_forwards:
         if isinstance(part, Moe):
-            found += _moe(part, hidden_size, layer.mlp_component)
+            experts = _moe(part, hidden_size, layer.mlp_component)
+            found += _beside_mlp(experts) if any(isinstance(one, Mlp) for one in layer.feed_forwards) else experts
         else:
             found += _mlp(part, hidden_size, "mlp", layer.mlp_component, "")
     return tuple(matrix for matrix in found if matrix.num_parameters)
