@@ -24,7 +24,16 @@ NUM_DRAWS = 80
 MOST_PARAMETERS = 10**7
 # transformers 5.24.0 cannot run these after a random change of their shape
 BROKEN = {"dbrx", "gptj", "longcat_flash"}
-PARTS_ONLY = {"qwen2_5_vl_text", "qwen2_vl_text", "qwen3_vl_moe_text", "qwen3_vl_text", "step3p5", "mllama_text_model"}
+PARTS_ONLY = {
+    "glm4v_moe_text",
+    "glm4v_text",
+    "qwen2_5_vl_text",
+    "qwen2_vl_text",
+    "qwen3_vl_moe_text",
+    "qwen3_vl_text",
+    "step3p5",
+    "mllama_text_model",
+}
 FAMILIES = sorted((set(TEXT) & set(transformers.CONFIG_MAPPING) & set(BUILDERS)) - BROKEN - PARTS_ONLY)
 
 

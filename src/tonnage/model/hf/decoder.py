@@ -140,6 +140,7 @@ DENSE: Final[dict[str, Callable[[Fields], Model]]] = {
     "gemma3_text": partial(build, mixer=partial(biased, qk_norm="head"), kinds=full_every(6), num_norms=4),
     "glm": partial(build, mixer=partial(attention, qkv_bias="attention_bias")),
     "glm4": partial(build, mixer=partial(attention, qkv_bias="attention_bias"), num_norms=4),
+    "glm4v_text": partial(build, mixer=partial(attention, qkv_bias=True), num_norms=4),
     "granite": partial(build, mixer=biased, dense=biased_mlp),
     "hunyuan_v1_dense": partial(build, mixer=partial(biased, qk_norm="head")),
     "llama": partial(build, mixer=biased, dense=biased_mlp),

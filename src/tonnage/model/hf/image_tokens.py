@@ -114,6 +114,16 @@ GEMMA4_TOKENS: Final = 280  # image_processing_gemma4.py, max_soft_tokens
 LFM2_VL_TOKENS: Final = 256  # image_processing_lfm2_vl.py, max_image_tokens
 
 RULES: Final[dict[str, Callable[[Fields, int, int], int]]] = {
+    "aya_vision": one_size,
+    "cohere2_vision": one_size,
+    "glm46v": nearest_grid,
+    "glm4v": nearest_grid,
+    "glm4v_moe": nearest_grid,
+    "idefics3": one_size,
+    "llava_next": one_size,
+    "llava_onevision": one_size,
+    "paligemma": one_size,
+    "smolvlm": one_size,
     "gemma3": stated,
     "gemma4": gemma4,
     "internvl": one_size,

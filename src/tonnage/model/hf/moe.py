@@ -278,6 +278,12 @@ SPARSE: Final[dict[str, Callable[[Fields], Model]]] = {
         sparse=partial(routed, shared=shared_experts),
         sparsity=sparse_after(),
     ),
+    "glm4v_moe_text": partial(
+        build,
+        mixer=partial(attention, qkv_bias="attention_bias"),
+        sparse=partial(routed, shared=shared_experts),
+        sparsity=sparse_after(),
+    ),
     "gpt_oss": gpt_oss,
     "granitemoe": partial(build, mixer=biased, sparse=plain_experts, sparsity=all_sparse),
     "granitemoeshared": partial(

@@ -71,6 +71,17 @@ def tied_as(model: Model, *, is_tied: bool) -> Model:
 
 
 MULTIMODAL: Final[dict[str, Callable[[Fields], Model]]] = {
+    "aya_vision": with_tower,
+    "cohere2_vision": with_tower,
+    "glm46v": partial(with_tower, tie="either"),
+    "glm4v": partial(with_tower, tie="either"),
+    "glm4v_moe": partial(with_tower, tie="either"),
+    "idefics3": with_tower,
+    "llava_next": with_tower,
+    "llava_onevision": partial(with_tower, tie="either"),
+    "paligemma": with_tower,
+    "qwen2_audio": partial(with_tower, tie="never"),
+    "smolvlm": with_tower,
     "gemma3": with_tower,
     "gemma3n": with_tower,
     "gemma4": with_tower,

@@ -367,6 +367,61 @@ def qwen3_vit_parameters(
     )
 
 
+def glm4v_parameters(
+    hidden_size: Count,
+    intermediate_size: Count,
+    out_hidden_size: Count,
+    num_layers: Count,
+    *,
+    num_patch_inputs: Count,
+    num_patches: Count,
+    num_merged: Count,
+    has_qkv_bias: bool = False,
+) -> Count:
+    """Weights of GLM-4.1V's tower and merger: feed-forwards as wide as the text model, the merger's as the text's.
+
+    Parameters
+    ----------
+    hidden_size, intermediate_size, out_hidden_size, num_layers : numeric
+        Width, width of the merger's feed-forward, width handed to the text model, depth. [1]
+    num_patch_inputs, num_patches, num_merged : numeric
+        Numbers in one patch, both frames of it; patches of the image it was trained on; patches of one token. [1]
+    has_qkv_bias : bool
+        Whether query, key and value have biases.
+
+    Returns
+    -------
+    numeric
+        Parameters. [1]
+
+    References
+    ----------
+    .. [1] GLM-V Team, "GLM-4.1V-Thinking", 2025, arXiv:2507.01006.
+    .. [2] huggingface/transformers 5.24.0, `glm4v/modeling_glm4v.py`.
+
+    Examples
+    --------
+    >>> glm4v_parameters(1536, 13696, 4096, 24, num_patch_inputs=1176, num_patches=576, num_merged=4)
+    893164032
+    """
+    layer = encoder_layer_parameters(
+        hidden_size,
+        out_hidden_size,
+        num_attention_biases=3 if has_qkv_bias else 0,
+        is_gated=True,
+        has_mlp_bias=False,
+        num_norm_vectors=2,
+    )
+    merger = out_hidden_size * out_hidden_size + 2 * out_hidden_size + 3 * out_hidden_size * intermediate_size
+    return (
+        linear_parameters(num_patch_inputs, hidden_size)
+        + (num_patches + 2) * hidden_size
+        + num_layers * layer
+        + linear_parameters(num_merged * hidden_size, out_hidden_size)
+        + merger
+    )
+
+
 def merger_parameters(merged_size: Count, out_hidden_size: Count, *, num_norm_parameters: Count) -> Count:
     """Weights of a patch merger: a norm and two matrices, square then to the text width.
 

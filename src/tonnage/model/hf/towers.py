@@ -20,6 +20,7 @@ from tonnage.model.hf.tower_counts import (
     conformer_parameters,
     encoder_layer_parameters,
     gemma4_vit_parameters,
+    glm4v_parameters,
     intern_vit_parameters,
     linear_parameters,
     merger_parameters,
@@ -329,6 +330,22 @@ def gemma4_conformer(f: Fields) -> Encoder:
     )
 
 
+def glm4v(f: Fields) -> Encoder:
+    """GLM-4.1V's tower with its merger."""
+    width, num_merged = f.count("hidden_size"), f.count("spatial_merge_size") ** 2
+    count = glm4v_parameters(
+        width,
+        f.count("intermediate_size"),
+        f.count("out_hidden_size"),
+        f.num_layers("depth"),
+        num_patch_inputs=num_patch_inputs(f, channels="in_channels", frames="temporal_patch_size"),
+        num_patches=num_patches(f),
+        num_merged=num_merged,
+        has_qkv_bias=f.flag("attention_bias"),
+    )
+    return qwen_shape(f, count, hidden_size=width, intermediate_size=f.count("out_hidden_size"))
+
+
 def gemma3n_conformer(f: Fields) -> Encoder:
     """Gemma 3n's audio tower: Gemma 4's, with kernels and strides of its own in front."""
     hidden_size, num_heads = f.count("hidden_size"), f.count("conf_num_attention_heads")
@@ -385,6 +402,9 @@ TOWERS: Final[dict[str, Callable[[Fields], Encoder]]] = {
     "gemma3n_vision": mobilenet_v5,
     "gemma4_audio": gemma4_conformer,
     "gemma4_vision": gemma4_vit,
+    "glm4v_moe_vision": glm4v,
+    "glm4v_vision": glm4v,
+    "idefics3_vision": siglip,
     "internvl_vision": intern_vit,
     "kimi_k25_vision": moon_vit,
     "llama4_vision_model": clip,
@@ -392,6 +412,7 @@ TOWERS: Final[dict[str, Callable[[Fields], Encoder]]] = {
     "mllama_vision_model": mllama_vision,
     "pixtral": pixtral,
     "qwen2_5_vl_vision": qwen2_5_vit,
+    "qwen2_audio_encoder": whisper_encoder,
     "qwen2_vl_vision": qwen2_vit,
     "qwen3_5_moe_vision": qwen3_vit,
     "qwen3_5_vision": qwen3_vit,
@@ -399,6 +420,7 @@ TOWERS: Final[dict[str, Callable[[Fields], Encoder]]] = {
     "qwen3_vl_vision": deepstack_vit,
     "siglip2_vision_model": siglip2,
     "siglip_vision_model": siglip,
+    "smolvlm_vision": siglip,
     "step3p5_vision": step_vit,
     "voxtral_encoder": whisper_encoder,
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, cast
 
 from tonnage.model.hf.fields import Fields
@@ -140,6 +141,38 @@ def llava(f: Fields) -> Encoder:
     return joined(vision, projector)
 
 
+def llava_next(f: Fields) -> Encoder:
+    """LLaVA-NeXT and LLaVA-OneVision: LLaVA's projector, and a vector that ends each row of tiles."""
+    plain = llava(f)
+    return replace(plain, num_parameters=plain.num_parameters + text_width(f))
+
+
+def paligemma(f: Fields) -> Encoder:
+    """PaliGemma: one matrix."""
+    vision = tower(f.part("vision_config"))
+    return joined(vision, linear_parameters(vision.hidden_size, f.count("projection_dim")))
+
+
+def idefics3(f: Fields) -> Encoder:
+    """Idefics 3 and SmolVLM: pixels are unshuffled and projected by one matrix without a bias."""
+    vision, num_merged = tower(f.part("vision_config")), f.count("scale_factor") ** 2
+    return joined(vision, vision.hidden_size * num_merged * text_width(f), num_merged)
+
+
+def cohere(f: Fields, *, has_norm: bool) -> Encoder:
+    """Aya Vision and Command A Vision: pixels are unshuffled, normed in the former, and projected through a gate."""
+    vision, num_merged, width = tower(f.part("vision_config")), f.count("downsample_factor") ** 2, text_width(f)
+    merged, inner = vision.hidden_size * num_merged, f.count_or("alignment_intermediate_size", width)
+    projector = linear_parameters(merged, inner) + linear_parameters(inner // 2, width)
+    return joined(vision, projector + (2 * merged if has_norm else 0), num_merged)
+
+
+def qwen2_audio(f: Fields) -> Encoder:
+    """Qwen2-Audio: pairs of frames are averaged and projected by one matrix."""
+    audio = tower(f.part("audio_config"))
+    return joined(audio, linear_parameters(audio.hidden_size, text_width(f)), 2)
+
+
 def minimax_m3(f: Fields) -> Encoder:
     """MiniMax M3: two matrices a patch, then two more for each group of merged patches."""
     part = f.part("vision_config")
@@ -192,23 +225,34 @@ def voxtral(f: Fields) -> Encoder:
 
 
 FAMILIES: Final[dict[str, Callable[[Fields], Encoder | None]]] = {
+    "aya_vision": partial(cohere, has_norm=True),
+    "cohere2_vision": partial(cohere, has_norm=False),
     "gemma3": gemma3,
     "gemma3n": gemma3n,
     "gemma4": gemma4,
+    "glm46v": with_own_merger,
+    "glm4v": with_own_merger,
+    "glm4v_moe": with_own_merger,
+    "idefics3": idefics3,
     "internvl": internvl,
     "kimi_k25": kimi_k25,
     "lfm2_vl": lfm2_vl,
     "llama4": llama4,
     "llava": llava,
+    "llava_next": llava_next,
+    "llava_onevision": llava_next,
     "minimax_m3_vl": minimax_m3,
     "mistral3": mistral3,
     "mllama": mllama,
+    "paligemma": paligemma,
     "qwen2_5_vl": with_own_merger,
+    "qwen2_audio": qwen2_audio,
     "qwen2_vl": with_own_merger,
     "qwen3_5": with_own_merger,
     "qwen3_5_moe": with_own_merger,
     "qwen3_vl": with_own_merger,
     "qwen3_vl_moe": with_own_merger,
+    "smolvlm": idefics3,
     "step3p7": step3p7,
     "voxtral": voxtral,
 }
