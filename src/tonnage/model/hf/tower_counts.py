@@ -402,7 +402,7 @@ def glm4v_parameters(
     Examples
     --------
     >>> glm4v_parameters(1536, 13696, 4096, 24, num_patch_inputs=1176, num_patches=576, num_merged=4)
-    893164032
+    892498432
     """
     layer = encoder_layer_parameters(
         hidden_size,
