@@ -115,15 +115,20 @@ def main(folder: Path) -> None:
     with (folder / "index.csv").open(encoding="utf-8") as file:
         index = {row["hub_id"]: row for row in csv.DictReader(file)}
     configs = {name: json.loads((folder / "configs" / row["file"]).read_text("utf-8")) for name, row in index.items()}
+    before = {row["name"]: row for row in jsonl(CATALOGUE)}
     rows = {}
     for name, row in index.items():
         status, kept = catalogue_status(row), facts(configs[name])
         if status and len(kept) > 1:
             rows[name] = {"name": name, "status": status, "source": row["source"], "config": kept}
-            rows[name] |= quantization(configs[name])
-    for row in jsonl(CATALOGUE):
-        if row["name"] not in rows and row["name"] not in REDUCED:
-            rows[row["name"]] = row | {"config": facts(row["config"])}
+            # what an hf_quant_config.json beside the config says is only in the catalogue
+            kept_quantization = {
+                key: before.get(name, {})[key] for key in ("quantization",) if key in before.get(name, {})
+            }
+            rows[name] |= quantization(configs[name]) or kept_quantization
+    for name, row in before.items():
+        if name not in rows and name not in REDUCED:
+            rows[name] = row | {"config": facts(row["config"])}
     write(CATALOGUE, [rows[name] for name in sorted(rows, key=str.casefold)])
 
     caches = {row["hub_id"]: row for row in jsonl(folder / "cache.jsonl")}

@@ -1,6 +1,8 @@
 """Every configuration of the test set is counted exactly, or refused."""
 
+import csv
 import json
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -63,3 +65,43 @@ def test_matrices_make_up_what_their_component_counts(row):
     # biases, norms and scales are small; adapters and what is kept for experts without work are no matrices
     least = {"zamba2": 0.7, "longcat_flash": 0.7}.get(model.family, 0.996)
     assert {name for name, number in found.items() if not least * counts[name] <= number <= counts[name]} == set()
+
+
+# Answers that transformers does not give: what it cannot build, or cannot tell the family of.
+NOT_IN_TRANSFORMERS = {"deepseek_ref", "mimo", "minimax_m3", "nemotron-nas"}
+
+
+def test_every_configuration_of_the_shared_facts_is_counted_or_refused(shared):
+    folder = shared / "data" / "models"
+    with (folder / "index.csv").open(encoding="utf-8") as file:
+        files = {row["hub_id"]: row["file"] for row in csv.DictReader(file)}
+    refused = set()
+    for line in (folder / "oracle.jsonl").read_text("utf-8").splitlines():
+        row = json.loads(line)
+        config = json.loads((folder / "configs" / files[row["hub_id"]]).read_text("utf-8"))
+        try:
+            found = count(model_from_config(config))
+        except RequestError as error:
+            assert "total_params" not in row
+            assert f"family '{row['model_type']}' is unknown" in str(error)
+            refused.add(row["model_type"])
+            continue
+        if "total_params" in row:
+            assert (found.total, found.text) == (row["total_params"], row["text_params"]), row["hub_id"]
+            assert found.by_component == row["by_component"], row["hub_id"]
+        else:
+            assert row["model_type"] in NOT_IN_TRANSFORMERS | {"gemma3n"}
+    assert refused <= {"kimi_k3", "qwen3_omni_moe", "qwen4_exp"}
+
+
+def test_counting_a_model_takes_no_time():
+    slow = {}
+    for row in COUNTED:
+        times = []
+        for _ in range(5):
+            start = time.perf_counter()
+            count(model_from_config(row["config"]))
+            times.append(time.perf_counter() - start)
+        if min(times) > 0.002:
+            slow[name_of(row)] = min(times)
+    assert slow == {}

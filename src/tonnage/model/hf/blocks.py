@@ -233,9 +233,13 @@ def build(
             mixer_component=components.get(kind),
         )
 
+    num_layers, listed_kinds, listed_sparse = f.num_layers(), kinds(f), sparsity(f)
+    for listed in (listed_kinds, listed_sparse):
+        if len(listed) != num_layers:
+            raise f.refuse("num_hidden_layers", f"is {num_layers}, but lists name {len(listed)} layers")
     specs = [
         (kind, is_sparse, index if index in overrides else None)
-        for index, (kind, is_sparse) in enumerate(zip(kinds(f), sparsity(f), strict=True))
+        for index, (kind, is_sparse) in enumerate(zip(listed_kinds, listed_sparse, strict=True))
     ]
     return assemble(f, stack(specs, layer), norm=norm, is_tied=is_tied, head_bias=head_bias)
 

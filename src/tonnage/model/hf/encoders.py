@@ -19,7 +19,7 @@ from functools import partial
 from typing import Final
 
 from tonnage.model.hf.blocks import FULL, LAYER, RMS, SLIDING, assemble, stack
-from tonnage.model.hf.fields import Fields
+from tonnage.model.hf.fields import MOST_LAYERS, Fields
 from tonnage.model.hf.towers import num_patches
 from tonnage.model.types import Attention, Layer, Mlp, Model
 
@@ -153,7 +153,9 @@ def electra(f: Fields) -> Model:
 
 def albert(f: Fields) -> Model:
     """ALBERT: narrow tables, and groups of layers that run several times with the same weights."""
-    num_layers, num_groups, num_inner = f.num_layers(), f.count("num_hidden_groups"), f.count("inner_group_num")
+    num_layers, num_groups, num_inner = f.num_layers(), f.count("num_hidden_groups"), f.num_layers("inner_group_num")
+    if num_groups > num_layers or num_layers * num_inner > MOST_LAYERS:
+        raise f.refuse("num_hidden_groups", "and inner_group_num do not go with num_hidden_layers")
     groups = [index * num_groups // num_layers for index in range(num_layers)]
     layers: list[Layer] = []
     for index, group in enumerate(groups):

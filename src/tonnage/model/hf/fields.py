@@ -20,7 +20,7 @@ from tonnage.model.hf.families import Family, family
 
 _LARGEST: Final = 2**40
 _DEEPEST: Final = 4
-_MOST_LAYERS: Final = 10_000
+MOST_LAYERS: Final = 10_000
 _ABSENT: Final = object()
 
 
@@ -71,7 +71,7 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.refuse(name, f"is {_shown(value)}, not a whole number")
         if not least <= value <= _LARGEST:
-            raise self.refuse(name, f"is {value}, not between {least} and {_LARGEST}")
+            raise self.refuse(name, f"is {_shown(value)}, not between {least} and {_LARGEST}")
         return value
 
     def count(self, name: str, *, least: int = 1) -> int:
@@ -112,7 +112,7 @@ class Fields:
     def num_layers(self, name: str = "num_hidden_layers") -> int:
         """Return a number of layers, with a limit that no model comes near."""
         value = self.count(name, least=0)
-        if value > _MOST_LAYERS:
+        if value > MOST_LAYERS:
             raise self.refuse(name, f"is {value}, more layers than any model has")
         return value
 
@@ -121,7 +121,7 @@ class Fields:
         value = self.get(name)
         if value is None:
             return None
-        if not isinstance(value, list | tuple) or len(cast("list[Any]", value)) > _MOST_LAYERS:
+        if not isinstance(value, list | tuple) or len(cast("list[Any]", value)) > MOST_LAYERS:
             raise self.refuse(name, "is not a list of reasonable length")
         return list(cast("list[Any]", value))
 
@@ -155,7 +155,7 @@ class Fields:
         value = self.get("per_layer_config")
         if value is None:
             return {}
-        if not isinstance(value, Mapping) or len(cast("Mapping[str, Any]", value)) > _MOST_LAYERS:
+        if not isinstance(value, Mapping) or len(cast("Mapping[str, Any]", value)) > MOST_LAYERS:
             raise self.refuse("per_layer_config", "is not an object of layers")
         found: dict[int, Mapping[str, Any]] = {}
         for key, fields in cast("Mapping[Any, Any]", value).items():
@@ -201,6 +201,8 @@ RENAMED_LAYER_TYPES: Final = {
 
 def _shown(value: object) -> str:
     """Show a value briefly, whatever it is."""
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        return "a huge number" if value > 0 else "a number far below zero"
     if isinstance(value, str | int | float | bool) or value is None:
         return repr(value)[:40]
     return f"a {type(value).__name__}"

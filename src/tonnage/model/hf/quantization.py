@@ -44,7 +44,7 @@ _KEPT_MODULES: Final = (
 )  # fmt: skip
 # modules without a matrix that any format takes: they need no mention
 _NEVER_QUANTISED: Final = re.compile(
-    r"(norm|bias|embed_tokens|\bgate|router|rotary_emb\S*)(\.weight)?\*?$|vision|visual|audio|projector|\bmtp"
+    r"(norm|bias|embed_tokens|\bgate|router|rotary_emb\S*|conv1d)(\.weight)?\*?$|vision|visual|audio|projector|\bmtp"
 )
 _LAYER: Final = re.compile(r"^(.*?\blayers)\.(\d+)(\.?)(.*)$")
 # parts of modules' names -> components, the first that matches
@@ -55,6 +55,11 @@ _COMPONENTS: Final = (
     ("mamba", "linear_attn_ssm"),
     ("attn", "attention"),
     ("attention", "attention"),
+    ("mixer.in_proj", "linear_attn_ssm"),
+    ("mixer.out_proj", "linear_attn_ssm"),
+    ("mixer.up_proj", "mlp"),
+    ("mixer.down_proj", "mlp"),
+    ("mixer.", "attention"),
     ("lm_head", "lm_head"),
     ("mlp", "mlp"),
     ("feed_forward", "mlp"),
