@@ -167,7 +167,9 @@ def test_without_hardware_the_catalogue_is_searched_and_a_budget_kept():
 
 def test_a_given_price_counts():
     cheap = api.plan(make_request(SMALL, gpus=["h100-sxm5"], limits={"prices": ["h100-sxm5=7100 CNY"]}))
-    assert cheap.plans[0].estimate.cost.purchase_usd.best == pytest.approx(1000)
+    devices, *around = cheap.plans[0].estimate.cost.own.parts
+    assert devices.usd.best == devices.usd.high == pytest.approx(7100 * 1.1761 / 7.9989)
+    assert around
 
 
 def test_the_pools_add_up_to_the_total():

@@ -21,6 +21,7 @@ _LOAD = ("context", "concurrency", "input_tokens", "output_tokens", "ttft", "tpo
 _LIMITS = {
     "budget": "budget", "rent": "rent", "spend": "spend", "deadline": "deadline", "max_power": "max_power",
     "require": "require", "engine": "engines", "price": "prices", "today": "today", "intent": "intent",
+    "rate": "rates", "assume": "assume", "spot": "spot",
 }  # fmt: skip
 _PIN_OPTIONS = {
     "tp": "layout.tp", "pp": "layout.pp", "cp": "layout.cp", "ep": "layout.ep", "dp": "layout.dp",
@@ -81,6 +82,14 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--require", multiple=True, metavar="NAMES", help="ecc, p2p, nvlink, official."),
             click.option("--engine", multiple=True, metavar="NAMES", help="Only these engines."),
             click.option("--price", multiple=True, metavar="GPU=MONEY", help='A price: rtx-4090="1800 USD".'),
+            click.option("--rate", multiple=True, metavar="CUR=N", help="Units of a currency for a dollar: CNY=7.1."),
+            click.option(
+                "--assume",
+                multiple=True,
+                metavar="NAME=N",
+                help="What is assumed of money: tariff=0.30, use_per_day=24.",
+            ),
+            click.option("--spot", is_flag=True, help="Rent machines that may be taken away."),
             click.option("--today", metavar="FILE", help="Today's stack, for what carries over."),
             click.option(
                 "--intent", type=click.Choice(("experiment", "train", "serve", "batch")), help="What matters."

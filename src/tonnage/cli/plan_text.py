@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tonnage.cli.money_text import money_lines
 from tonnage.cli.tables import style, table, wrap
 from tonnage.estimate.parameters import count
 from tonnage.estimate.types import Estimate, Interval
@@ -23,7 +24,7 @@ def to_lines(answer: Answer) -> list[str]:
     lines += [*_headline(answer), ""]
     if answer.plans:
         lines += [*_plans(answer), *_notes(answer.plans), *_rule(answer.request), ""]
-    lines += [*_changes(answer), *_lost(answer)]
+    lines += [*_changes(answer), *_lost(answer), *money_lines(answer)]
     warnings = [line for text in answer.warnings for line in wrap(say("plan.warning", text=text), columns=_COLUMNS)]
     lines += [*warnings, ""] if warnings else []
     lines += _next(answer) if answer.plans else []

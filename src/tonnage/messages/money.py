@@ -3,6 +3,94 @@
 from __future__ import annotations
 
 MESSAGES: dict[str, tuple[str, str]] = {
+    "title": ("money, in US dollars", "费用（美元）"),
+    "col_rank": ("#", "#"),
+    "col_rent": ("rent, an hour", "租金/小时"),
+    "col_million": ("a million tokens", "每百万 token"),
+    "col_job": ("the job", "整个任务"),
+    "col_buy": ("to buy, whole", "整机购入"),
+    "col_own_hour": ("owning, an hour in use", "自有：每使用小时"),
+    "col_own_million": ("owning, a million tokens", "自有：每百万 token"),
+    "col_even": ("owning pays from", "自有划算起点"),
+    "never": ("never", "始终租更省"),
+    "no_spot": ("#{rank}: nobody on record offers these as spot machines", "#{rank}：没有该机型的竞价实例报价"),
+    "spot_never": (
+        "#{rank}: so many machines are taken away so often that the job would not finish on spot",
+        "#{rank}：所需机器太多、回收太频繁，用竞价实例无法完成任务",
+    ),
+    "spot_job": (
+        "#{rank}: done after {wall} on spot machines, at worst {latest}; held for {held}; save every {every}",
+        "#{rank}：用竞价实例 {wall} 完成，最坏 {latest}；占用 {held}；每 {every} 保存一次",
+    ),
+    "spot_saves": (
+        "#{rank}: spot saves {best} % ({low} to {high} %) against on demand, interruptions counted",
+        "#{rank}：计入中断后，竞价实例比按需节省 {best}%（{low} 至 {high}%）",
+    ),
+    # whose prices, and how old
+    "sxm_board": (
+        "{name}: such boards are sold four or eight to a baseboard; fewer can be rented, hardly bought",
+        "{name}：这类板卡通常按 4 或 8 块整套出售；少量只能租，很难单买",
+    ),
+    "rent": (
+        "{name}: rent as {provider} asked in {day} ({instance}, {num} of it)",
+        "{name}：租金取自 {provider}，{day}（{instance} × {num}）",
+    ),
+    "rent_spot": (
+        "{name}: spot price as {provider} asked in {day} ({instance}, {num} of it)",
+        "{name}：竞价实例价格取自 {provider}，{day}（{instance} × {num}）",
+    ),
+    "rent_apart": (
+        "nobody on record rents {num} x {name} in one machine, {most} at most: work that splits a layer over them will not run so",
+        "记录中没有单机 {num} 张 {name} 的出租，最多 {most} 张：需要跨卡切分的任务不能这样运行",
+    ),
+    "rent_mixed": (
+        "nobody rents such a mix of cards: the sum of their rents",
+        "没有这种混合显卡的出租：按各自租金相加",
+    ),
+    "buy_given": ("{name}: the price you gave", "{name}：按您给的价格"),
+    "buy_own": ("{name}: your own price of {day}", "{name}：您记录的价格，{day}"),
+    "buy_launch": ("{name}: price at launch, {day} (--price)", "{name}：首发价，{day}（--price）"),
+    "buy_third_party": ("{name}: a third party's estimate of {day} (--price)", "{name}：第三方估价，{day}（--price）"),
+    "buy_unknown": ("{name}: price unknown (--price {slug}=...)", "{name}：价格未知（--price {slug}=...）"),
+    "old_rents": (
+        "rents more than 60 days old: {list} (`tonnage prices refresh` fetches today's)",
+        "租金数据已超过 60 天：{list}（`tonnage prices refresh` 可更新）",
+    ),
+    "old_purchases": (
+        "prices to buy more than 60 days old: {list} (--price gives today's)",
+        "购买价格已超过 60 天：{list}（用 --price 给出当前价）",
+    ),
+    "rate": (
+        "1 USD = {value} {currency}, reference rate of {day} (--rate)",
+        "1 USD = {value} {currency}，{day} 参考汇率（--rate）",
+    ),
+    "rate_given": ("1 USD = {value} {currency}, as you say", "1 USD = {value} {currency}，由您给定"),
+    "assumed": (
+        "{name} {value} ({low} to {high}): {why} (--assume {key}=...)",
+        "{name} {value}（{low} 至 {high}）：{why}（--assume {key}=...）",
+    ),
+    "given": ("{name} {value}, as you say", "{name} {value}，由您给定"),
+    "name_tariff": ("electricity", "电价"),
+    "name_pue": ("cooling and losses of the building, a factor of", "机房能效系数（PUE）"),
+    "name_kept_per_year": ("share of its value that is kept in a year", "每年保值比例"),
+    "name_failures_per_year": ("failures in a year", "年故障率"),
+    "name_repair_ratio": ("share of the price that a failure costs", "每次故障损失占价格的比例"),
+    "name_stops_per_year": ("stops by faults in a year, a device", "每卡每年因故障中断次数"),
+    "name_horizon": ("from purchase to sale", "从购入到转售"),
+    "name_use_per_day": ("use", "使用时长"),
+    "name_idle_ratio": ("share of the paid time without work", "空闲时间占比"),
+    "name_spot_stops_per_day": ("spot machines are taken away", "竞价实例被回收"),
+    "name_spot_available_ratio": ("share of the time in which spot machines can be had", "竞价实例可获得的时间比例"),
+    "name_save_rate": ("a machine writes a checkpoint at", "每台机器写检查点的速率"),
+    "name_restart": ("starting again takes", "重新启动耗时"),
+    "name_load_time": ("loading the weights may take", "加载权重允许的时间"),
+    "name_host_usd": ("machine around the cards", "主机（不含显卡）"),
+    "name_memory_usd": ("host memory", "主机内存"),
+    "name_supply_usd": ("power supply", "电源"),
+    "name_adapter_usd": ("adapter and cooler, each", "转接卡和散热器，每块"),
+    "name_host_power": ("the machine without its cards draws", "主机（不含显卡）功耗"),
+    "name_draw_ratio": ("share of its power limit that a card draws", "显卡实际功耗占上限的比例"),
+    "name_price_ratio": ("price paid over the price on record", "成交价与记录价之比"),
     # why an assumption is what it is
     "why_given": ("as you say", "由您给定"),
     "why_tariff_home": (

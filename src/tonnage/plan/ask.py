@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tonnage.errors import RequestError
-from tonnage.estimate.types import Estimate
 from tonnage.messages import say
 from tonnage.model.types import Model
 from tonnage.plan import price
@@ -18,11 +17,14 @@ from tonnage.plan.where import Placed, place, place_here
 from tonnage.units import format_seconds
 from tonnage.workload.types import Serving
 
-if TYPE_CHECKING:  # only --here takes a sample
+if TYPE_CHECKING:
+    from tonnage.hardware.prices import PriceBook
     from tonnage.hardware.sample import MachineSample
 
 
-def answer(request: Request, model: Model, machine: MachineSample | None = None) -> Answer:
+def answer(
+    request: Request, model: Model, machine: MachineSample | None = None, book: PriceBook | None = None
+) -> Answer:
     """Answer a request.
 
     Parameters
@@ -33,6 +35,8 @@ def answer(request: Request, model: Model, machine: MachineSample | None = None)
         The model that it names.
     machine : MachineSample
         A reading of this machine, where the request asks for it.
+    book : PriceBook
+        Prices, with the day to count their ages from; those of the package by default.
 
     Returns
     -------
@@ -48,9 +52,9 @@ def answer(request: Request, model: Model, machine: MachineSample | None = None)
         fix = "give its config.json, or a GGUF file"
         raise RequestError("the model's layers are not known, only its size", where=request.model[:80], fix=fix)
 
-    def priced(estimate: Estimate) -> Estimate:
-        return price.priced(estimate, request.limits)
-
+    prices = price.prices_for(request.limits, book)
+    request = replace(request, limits=price.settled(request.limits, prices))
+    priced = price.pricer(prices)
     if request.where.is_open:
         from tonnage.plan.browse import browse  # noqa: PLC0415  only without hardware
 
@@ -61,12 +65,37 @@ def answer(request: Request, model: Model, machine: MachineSample | None = None)
     return replace(
         found,
         assumptions=tuple(dict.fromkeys(_assumed(request, placed, found))),
-        warnings=(*model.warnings, *(placed.warnings if placed else ())),
+        prices=tuple(dict.fromkeys(_priced(request, found, prices))),
+        warnings=(*model.warnings, *(placed.warnings if placed else ()), *_old(request, found, prices)),
     )
 
 
+def _counts_money(request: Request) -> bool:
+    """Whether prices decide: the hardware is open, or money is limited."""
+    limits = request.limits
+    return request.where.is_open or limits.is_spot or any((limits.budget, limits.rent, limits.spend))
+
+
+def _old(request: Request, found: Answer, prices: price.Prices) -> tuple[str, ...]:
+    """Say which prices are old, where prices decide."""
+    if not _counts_money(request):
+        return ()
+    return price.age_warnings((plan.estimate.candidate.cluster for plan in found.plans), prices)
+
+
+def _priced(request: Request, found: Answer, prices: price.Prices) -> Iterator[str]:
+    """Yield whose prices the plans are counted with, and what is assumed of money; nothing where prices do not matter."""
+    if not _counts_money(request):
+        return
+    for plan in found.plans:
+        yield from plan.estimate.cost.notes
+    yield from price.rate_notes(request.limits, prices)
+    keys = dict.fromkeys(key for plan in found.plans for key in price.counted(plan.estimate, request.limits))
+    yield from (price.assumption_text(key, prices.assumed) for key in keys)
+
+
 def _assumed(request: Request, placed: Placed | None, found: Answer) -> Iterator[str]:
-    """Yield what was left to a default: the load first, then the hardware, then prices and the plans' own."""
+    """Yield what was left to a default: the load first, then the hardware, then the plans' own."""
     load = request.workload
     for flag in request.assumed:
         name = flag.removeprefix("--").replace("-", "_")
@@ -77,8 +106,6 @@ def _assumed(request: Request, placed: Placed | None, found: Answer) -> Iterator
         yield from placed.assumptions
     for plan in found.plans:
         yield from plan.estimate.provenance.assumptions
-        if request.where.is_open:
-            yield from price.assumptions(plan.estimate)
 
 
 def _value(load: object, name: str) -> object:

@@ -11,7 +11,6 @@ from typing import Any, Final
 from tonnage import datafiles
 from tonnage.estimate.types import Cost, Estimate, Interval, Pool
 from tonnage.messages import knows, say
-from tonnage.plan import price
 from tonnage.plan.scene import where_it_lives
 from tonnage.plan.types import Plan
 from tonnage.units import format_bytes, format_seconds
@@ -229,24 +228,48 @@ def _rates(estimate: Estimate) -> Part:
     return Part(id="performance", title=say("explain.performance"), unit="", total=None, items=tuple(items))
 
 
+_MONEY_FORMULAE: Final = {
+    "usd_per_million_tokens": "cost.usd_per_million_tokens",
+    "usd_total": "cost.expected_seconds",
+    "own_lost_usd": "cost.ownership_usd",
+    "own_electricity_usd_per_hour": "cost.electricity_usd_per_hour",
+    "own_usd_per_hour": "cost.owned_usd_per_hour",
+    "own_usd_per_million_tokens": "cost.usd_per_million_tokens",
+    "spot_usd_per_million_tokens": "cost.usd_per_million_tokens",
+    "spot_usd_total": "cost.expected_seconds",
+}
+
+
 def _cost(estimate: Estimate) -> Part:
+    """Return the money: rent, purchase with its parts, owning, spot; only the first carries whose prices they are."""
     cost: Cost = estimate.cost
-    sources = "; ".join(price.assumptions(estimate))
+    names = ("usd_per_hour", "usd_per_million_tokens", "usd_total", "purchase_usd")
+    found: list[tuple[str, Interval | None]] = [(name, getattr(cost, name)) for name in names]
+    if cost.own is not None:
+        own = ("lost_usd", "electricity_usd_per_hour", "usd_per_hour", "usd_per_million_tokens")
+        found += [(f"own_{part.name}", part.usd) for part in cost.own.parts]
+        found += [(f"own_{name}", getattr(cost.own, name)) for name in own]
+    if cost.spot is not None and not cost.is_spot:
+        rented = ("usd_per_hour", "usd_per_million_tokens", "usd_total")
+        found += [(f"spot_{name}", getattr(cost.spot, name)) for name in rented]
+    known = [(name, interval) for name, interval in found if interval is not None]
     items = tuple(
         Item(
             name=name,
             label=_label("cost", name),
             value=interval.best,
-            text=f"{interval.best:,.4g} USD" if interval.best < 100 else f"{interval.best:,.0f} USD",
-            formula={"usd_per_million_tokens": "cost.usd_per_million_tokens", "usd_total": "cost.rent_usd"}.get(
-                name, ""
-            ),
-            source=sources,
+            text=_dollars(interval),
+            formula=_MONEY_FORMULAE.get(name, ""),
+            source="; ".join(cost.notes) if place == 0 else "",
         )
-        for name in ("usd_per_hour", "usd_per_million_tokens", "purchase_usd", "usd_total")
-        if (interval := getattr(cost, name)) is not None
+        for place, (name, interval) in enumerate(known)
     )
     return Part(id="cost", title=say("explain.cost"), unit="USD", total=None, items=items)
+
+
+def _dollars(interval: Interval) -> str:
+    best, low, high = (f"{v:,.0f}" if v >= 100 else f"{v:,.3g}" for v in (interval.best, interval.low, interval.high))
+    return f"{best} USD" if low == high else f"{best} USD ({low} – {high})"
 
 
 def _storage(estimate: Estimate) -> Part:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from tonnage.engines import ENGINES
-from tonnage.estimate.types import Estimate, Footprint, Interval, Pool
+from tonnage.estimate.types import Cost, Estimate, Footprint, Interval, Pool
 from tonnage.plan.request import arguments, command
 from tonnage.plan.types import Answer, Change, Plan, Rejection, Request
 from tonnage.workload.types import Serving
@@ -20,6 +20,7 @@ def answer_object(answer: Answer) -> dict[str, Any]:
         "rejections": [_rejection(one) for one in answer.rejections],
         "num_candidates": answer.num_candidates,
         "assumptions": list(answer.assumptions),
+        "prices": list(answer.prices),
         "warnings": list(answer.warnings),
     }
 
@@ -75,6 +76,32 @@ def plan_object(plan: Plan) -> dict[str, Any]:
     return {"rank": plan.rank, **estimate_object(plan.estimate), "kind": plan.kind, "reasons": list(plan.reasons)} | {
         "warnings": list(plan.warnings)
     }
+
+
+def _money(cost: Cost) -> dict[str, Any]:
+    """Return what stands behind the cost: owning, spot, and whose prices they are."""
+    return {
+        "is_spot": cost.is_spot,
+        "spot": None if cost.spot is None else _values(cost.spot, _SPOT),
+        "own": None
+        if cost.own is None
+        else {
+            "parts": {part.name: _interval(part.usd) for part in cost.own.parts},
+            **_values(cost.own, _OWN),
+            "horizon_seconds": cost.own.horizon_seconds,
+            "used_seconds": cost.own.used_seconds,
+        },
+        "notes": list(cost.notes),
+    }
+
+
+_SPOT: Final = (
+    "usd_per_hour", "stops_per_hour", "save_every_seconds", "held_seconds", "wall_seconds", "usd_per_million_tokens",
+    "usd_total", "saved_ratio",
+)  # fmt: skip
+_OWN: Final = (
+    "lost_usd", "draw_watts", "electricity_usd_per_hour", "usd_per_hour", "usd_per_million_tokens", "break_even_hours",
+)  # fmt: skip
 
 
 def estimate_object(estimate: Estimate) -> dict[str, Any]:
@@ -133,6 +160,7 @@ def estimate_object(estimate: Estimate) -> dict[str, Any]:
         ),
         "step": {part.name: part.seconds for part in estimate.step_time.parts},
         "cost": _values(estimate.cost, ("usd_per_hour", "usd_per_million_tokens", "purchase_usd", "usd_total")),
+        "money": _money(estimate.cost),
         "launch": launch_words(estimate),
         "provenance": {
             "formulae": list(used.formulae),

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from tonnage.errors import RequestError
+from tonnage.estimate.cost.assumptions import parse_given
+from tonnage.hardware.currency import parse_rates, rate_of, reference_rates, with_rates
 from tonnage.plan.pins import read_pin, write_pin
 from tonnage.plan.types import Limits, Money, Request, Scalar, Where
 from tonnage.units import parse_bytes, parse_count, parse_seconds, parse_watts
@@ -35,7 +37,7 @@ def parse_money(text: str, where: str, *, is_hourly: bool = False) -> Money:
     """Read an amount with its currency, and `/h` where it is an hourly one.
 
     >>> parse_money("25000 CNY", "--budget")
-    Money(amount=25000.0, currency='CNY')
+    Money(amount=25000.0, currency='CNY', usd=None)
     >>> parse_money("3 USD/h", "--rent", is_hourly=True).amount
     3.0
     """
@@ -103,7 +105,7 @@ def make_request(
     is_here : bool
         This machine as it is found.
     limits : mapping, optional
-        budget, rent, spend, deadline, max_power, require, engines, prices, today, intent, as text.
+        budget, rent, spend, deadline, max_power, require, engines, prices, rates, assume, today, intent, as text; spot.
     pins : mapping, optional
         Path of `Candidate` to value.
     sets : iterable of str
@@ -235,8 +237,15 @@ def _make_limits(words: Mapping[str, Any]) -> Limits:
             raise RequestError(f"'{text[:60]}' is no price", where="--price", fix='write it like rtx-4090="1800 USD"')
         prices[name.strip()] = parse_money(amount, "--price")
     money = {n: words[n] for n in ("budget", "rent", "spend") if words.get(n) is not None}
+    rates = parse_rates(words.get("rates") or ())
+    limits = {n: parse_money(text, f"--{n}", is_hourly=n == "rent") for n, text in money.items()}
+    for name, amount in (*((f"--{n}", m) for n, m in limits.items()), *(("--price", m) for m in prices.values())):
+        rate_of(amount.currency, with_rates(reference_rates(), rates), name)
     return Limits(
-        **{n: parse_money(text, f"--{n}", is_hourly=n == "rent") for n, text in money.items()},
+        **limits,
+        rates=rates,
+        assume=parse_given(words.get("assume") or ()),
+        is_spot=bool(words.get("spot")),
         deadline_seconds=None if words.get("deadline") is None else parse_seconds(words["deadline"], "--deadline"),
         max_power_watts=None if words.get("max_power") is None else parse_watts(words["max_power"], "--max-power"),
         require=require,
@@ -321,10 +330,12 @@ def _limit_arguments(limits: Limits) -> Sequence[str]:
         ("--require", ",".join(limits.require) or None),
         ("--engine", ",".join(limits.engines) or None),
         *(("--price", f"{name}={_write_money(money)}") for name, money in limits.prices.items()),
+        *(("--rate", f"{currency}={rate:.15g}") for currency, rate in limits.rates.items()),
+        *(("--assume", f"{name}={value:.15g}") for name, value in limits.assume.items()),
         ("--today", limits.today),
         ("--intent", limits.intent),
     )
-    return _pairs(values)
+    return [*_pairs(values), *(["--spot"] if limits.is_spot else [])]
 
 
 def _pin_arguments(pins: Mapping[str, Scalar]) -> Sequence[str]:

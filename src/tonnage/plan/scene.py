@@ -11,11 +11,12 @@ from tonnage.engines.types import Engine
 from tonnage.errors import RequestError, UnknownNameError
 from tonnage.estimate.types import Estimate
 from tonnage.estimate.weights import find_format
+from tonnage.hardware.currency import in_usd, reference_rates
 from tonnage.hardware.types import Cluster
 from tonnage.messages import say
 from tonnage.model.types import Model
 from tonnage.plan.pins import settle, with_pins
-from tonnage.plan.types import Limits, Request, Scalar
+from tonnage.plan.types import Limits, Money, Request, Scalar
 from tonnage.search.constraints import lacks, power_watts
 from tonnage.search.explore import (
     Explored,
@@ -132,7 +133,8 @@ def broken_limit(estimate: Estimate, limits: Limits) -> str | None:
         ):
             if figure is not None and limit is not None and figure.best > limit:
                 return say(f"plan.too_slow_{name}", value=format_seconds(figure.best), limit=format_seconds(limit))
-    job, deadline = performance.job_seconds, limits.deadline_seconds
+    spot, deadline = estimate.cost.spot, limits.deadline_seconds
+    job = spot.wall_seconds if limits.is_spot and spot is not None else performance.job_seconds
     if job is not None and deadline is not None and job.best > deadline:
         return say("plan.too_late", value=format_seconds(job.best), limit=format_seconds(deadline))
     watts, most = power_watts(estimate.candidate.cluster), limits.max_power_watts
@@ -155,23 +157,12 @@ def _too_dear(estimate: Estimate, limits: Limits) -> str | None:
         ("--rent", cost.usd_per_hour, limits.rent),
         ("--spend", cost.usd_total, limits.spend),
     ):
-        if figure is not None and limit is not None and figure.best > in_usd(limit.amount, limit.currency):
+        if figure is not None and limit is not None and figure.best > _usd(limit, flag):
             value = f"{figure.best:,.2f} USD"
             return say("plan.too_dear", value=value, limit=f"{limit.amount:,.15g} {limit.currency}", flag=flag)
     return None
 
 
-# A labelled assumption: units of a currency for one US dollar; a budget in USD needs none.
-_PER_USD: Final = {"USD": 1.0, "CNY": 7.1, "EUR": 0.9, "GBP": 0.78, "JPY": 150.0}
-
-
-def in_usd(amount: float, currency: str, where: str = "--budget") -> float:
-    """Return an amount in US dollars.
-
-    >>> in_usd(7100, "CNY")
-    1000.0
-    """
-    if currency not in _PER_USD:
-        fix = f"write it in one of {', '.join(_PER_USD)}"
-        raise RequestError(f"'{currency}' is not a currency that is known", where=where, fix=fix)
-    return amount / _PER_USD[currency]
+def _usd(money: Money, flag: str) -> float:
+    """Return an amount in dollars: at the rate it was settled at, else at the reference rate."""
+    return money.usd if money.usd is not None else in_usd(money.amount, money.currency, reference_rates(), flag)

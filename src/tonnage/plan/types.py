@@ -19,6 +19,7 @@ class Money:
 
     amount: float
     currency: str = "USD"
+    usd: float | None = None  # once the rate is settled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,9 @@ class Limits:
     require: tuple[str, ...] = ()
     engines: tuple[str, ...] = ()
     prices: Mapping[str, Money] = field(default_factory=dict[str, Money])  # by device, to buy
+    rates: Mapping[str, float] = field(default_factory=dict[str, float])  # units of a currency for one US dollar
+    assume: Mapping[str, float] = field(default_factory=dict[str, float])  # in place of `data/assumptions`
+    is_spot: bool = False  # rent machines that may be taken away
     today: str | None = None
     intent: Intent | None = None
 
@@ -111,4 +115,5 @@ class Answer:
     rejections: tuple[Rejection, ...]
     num_candidates: int
     assumptions: tuple[str, ...] = ()
+    prices: tuple[str, ...] = ()  # whose, of which day, and what is assumed of money; where prices decide
     warnings: tuple[str, ...] = ()

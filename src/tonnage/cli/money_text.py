@@ -1,0 +1,94 @@
+"""Money as a person reads it: what each plan costs to rent, to buy and to own, and what the prices rest on."""
+
+from __future__ import annotations
+
+from tonnage.cli.tables import style, table, wrap
+from tonnage.estimate.types import Cost, Interval
+from tonnage.messages import say
+from tonnage.plan.types import Answer, Plan
+from tonnage.units import format_seconds
+
+_COLUMNS = 100
+_HOUR = 3600.0
+
+
+def usd(value: float) -> str:
+    """Write dollars with three significant digits below a hundred, whole above.
+
+    >>> usd(12345.6), usd(17.79), usd(0.0389)
+    ('12,346', '17.8', '0.0389')
+    """
+    return f"{value:,.0f}" if value >= 100 else f"{value:#.3g}"
+
+
+def spread(interval: Interval | None) -> str:
+    """Write dollars with their interval; a dash where they are not known."""
+    if interval is None:
+        return "-"
+    if interval.low == interval.high:
+        return usd(interval.best)
+    return f"{usd(interval.best)} ({usd(interval.low)}–{usd(interval.high)})"
+
+
+def money_lines(answer: Answer) -> list[str]:
+    """Return what the plans cost and whose prices they are; nothing where prices do not decide."""
+    if not answer.prices:
+        return []
+    lines = [say("money.title"), *_table(answer.plans)]
+    for plan in answer.plans:
+        lines += [line for text in _spot(plan) for line in wrap(text, columns=_COLUMNS, indent="  ")]
+    for text in answer.prices:
+        lines += [style(line, "dim") for line in wrap(text, columns=_COLUMNS, indent="  ")]
+    return [*lines, ""]
+
+
+def _table(plans: tuple[Plan, ...]) -> list[str]:
+    """Return a row a plan; columns that no plan has a figure for are left out."""
+    rows = [{"rank": str(plan.rank), **_row(plan.estimate.cost)} for plan in plans]
+    names = [name for name in (rows[0] if rows else ()) if any(row[name] != "-" for row in rows)]
+    header = [say(f"money.col_{name}") for name in names]
+    return table(header, [[row[name] for name in names] for row in rows], indent="  ") if rows else []
+
+
+def _row(cost: Cost) -> dict[str, str]:
+    own = cost.own
+    even = None if own is None else own.break_even_hours
+    return {
+        "rent": spread(cost.usd_per_hour),
+        "million": spread(cost.usd_per_million_tokens),
+        "job": spread(cost.usd_total),
+        "buy": spread(cost.purchase_usd),
+        "own_hour": "-" if own is None else spread(own.usd_per_hour),
+        "own_million": "-" if own is None else spread(own.usd_per_million_tokens),
+        "even": _even(cost, even),
+    }
+
+
+def _even(cost: Cost, even: Interval | None) -> str:
+    if even is not None:
+        return f"{even.best:,.0f} h"
+    return say("money.never") if cost.own is not None and cost.usd_per_hour is not None else "-"
+
+
+def _spot(plan: Plan) -> list[str]:
+    cost, spot = plan.estimate.cost, plan.estimate.cost.spot
+    if not cost.is_spot or spot is None:
+        return [say("money.no_spot", rank=plan.rank)] if cost.is_spot else []
+    said: list[str] = []
+    if plan.estimate.performance.job_seconds is not None and spot.held_seconds is None:
+        return [say("money.spot_never", rank=plan.rank)]
+    if spot.held_seconds is not None and spot.wall_seconds is not None and spot.save_every_seconds is not None:
+        said.append(
+            say(
+                "money.spot_job",
+                rank=plan.rank,
+                wall=format_seconds(spot.wall_seconds.best),
+                latest=format_seconds(spot.wall_seconds.high),
+                held=format_seconds(spot.held_seconds.best),
+                every=format_seconds(spot.save_every_seconds.best),
+            )
+        )
+    if spot.saved_ratio is not None:
+        best, low, high = (round(100 * r) for r in (spot.saved_ratio.best, spot.saved_ratio.low, spot.saved_ratio.high))
+        said.append(say("money.spot_saves", rank=plan.rank, best=best, low=low, high=high))
+    return said
