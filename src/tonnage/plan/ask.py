@@ -54,7 +54,7 @@ def answer(
 
     prices = price.prices_for(request.limits, book)
     request = replace(request, limits=price.settled(request.limits, prices))
-    priced = price.pricer(prices)
+    priced, whole = price.pricer(prices, is_whole=False), price.pricer(prices)
     if request.where.is_open:
         from tonnage.plan.browse import browse  # noqa: PLC0415  only without hardware
 
@@ -62,6 +62,7 @@ def answer(
     else:
         placed = place_here(request.where, machine) if machine is not None else place(request.where)
         found = choose(set_scene(request, model, placed.cluster), priced)
+    found = replace(found, plans=tuple(replace(plan, estimate=whole(plan.estimate)) for plan in found.plans))
     return replace(
         found,
         assumptions=tuple(dict.fromkeys(_assumed(request, placed, found))),

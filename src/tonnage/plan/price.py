@@ -109,8 +109,12 @@ class _Market:
     notes: tuple[str, ...]
 
 
-def pricer(prices: Prices) -> Callable[[Estimate], Estimate]:
-    """Return what adds the cost to an estimate; machines that come again are looked up once."""
+def pricer(prices: Prices, *, is_whole: bool = True) -> Callable[[Estimate], Estimate]:
+    """Return what adds the cost to an estimate; machines that come again are looked up once.
+
+    A search needs what it ranks by and holds against limits: without `is_whole`, owning is left out, and spot unless
+    that is what is rented.
+    """
     known: dict[tuple[object, ...], _Market] = {}
 
     def priced(estimate: Estimate) -> Estimate:
@@ -118,7 +122,7 @@ def pricer(prices: Prices) -> Callable[[Estimate], Estimate]:
         key = tuple(d.slug for d in cluster.node.devices), cluster.num_nodes, cluster.node.host.memory_bytes, work
         if key not in known:
             known[key] = _market(cluster, work, prices)
-        return estimate.with_cost(_cost(estimate, known[key], prices))
+        return estimate.with_cost(_cost(estimate, known[key], prices, is_whole=is_whole))
 
     return priced
 
@@ -272,10 +276,12 @@ def _lost_usd(price: float, kept: float, failures: float, repair: float, horizon
 # -- an estimate -------------------------------------------------------------------------------------------------
 
 
-def _cost(estimate: Estimate, market: _Market, prices: Prices) -> Cost:
+def _cost(estimate: Estimate, market: _Market, prices: Prices, *, is_whole: bool) -> Cost:
     rate = estimate.performance.tokens_per_s
-    held = _held(estimate, prices.assumed)
-    spot = None if market.spot is None else _spot(estimate, market.spot, market.rent, held, prices.assumed)
+    held = _held(estimate, prices.assumed) if market.rent is not None else None
+    spot = None
+    if market.spot is not None and (is_whole or prices.is_spot):
+        spot = _spot(estimate, market.spot, market.rent, held, prices.assumed)
     if prices.is_spot:
         hour, million, total = (spot.usd_per_hour, spot.usd_per_million_tokens, spot.usd_total) if spot else (None,) * 3
     else:
@@ -289,7 +295,7 @@ def _cost(estimate: Estimate, market: _Market, prices: Prices) -> Cost:
         usd_total=total,
         is_spot=prices.is_spot,
         spot=spot,
-        own=_own(market, rate, prices.assumed),
+        own=_own(market, rate, prices.assumed) if is_whole else None,
         notes=market.notes,
     )
 
