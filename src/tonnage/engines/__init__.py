@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from tonnage.engines import ik_llama_cpp, ktransformers, llama_cpp, ollama, sglang, tensorrt_llm, transformers, vllm
 from tonnage.engines.types import Engine
 from tonnage.errors import UnknownNameError
@@ -25,6 +23,8 @@ def find_engine(name: str) -> Engine:
     key = name.strip().lower().replace("_", "-").replace(".", "-")
     known = {engine.name.replace("_", "-").replace(".", "-"): engine for engine in ENGINES}
     if key not in known:
+        from difflib import get_close_matches  # noqa: PLC0415  only a wrong name needs it
+
         raise UnknownNameError(
             f"'{name[:40]}' is not an engine",
             where="--engine",

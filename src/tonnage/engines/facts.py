@@ -15,6 +15,7 @@ from tonnage import datafiles
 from tonnage.engines.types import EngineTraits, Refusal
 from tonnage.estimate.serving import ServingLoad, ServingRates
 from tonnage.estimate.types import Candidate
+from tonnage.nouns import noun
 
 __all__ = [
     "RATE_NAMES",
@@ -108,13 +109,14 @@ def refusal_of(name: str, candidate: Candidate) -> Refusal | None:
     return None
 
 
+@cache
 def version_key(text: str) -> tuple[int, ...]:
     """Return a version as numbers to compare: "0.19.0" gives (0, 19, 0), "b6111" gives (6111,)."""
     match = re.search(r"\d+(?:\.\d+)*", text)
     return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Constant:
     """One number of an engine: what it means, where it may lie, where it comes from, and what it holds for."""
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from tonnage.estimate.types import Candidate, EngineAccounting
+from tonnage.nouns import noun
 
 __all__ = ["Engine", "EngineTraits", "Launch", "Refusal"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Refusal:
     """Something an engine does not do, with where that is said."""
 
@@ -23,7 +24,7 @@ class Refusal:
     families: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class EngineTraits:
     """Abilities of an engine, from `data/engines/<name>.toml`."""
 
@@ -40,7 +41,7 @@ class EngineTraits:
     refusals: tuple[Refusal, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Launch:
     """The command that starts what was predicted."""
 

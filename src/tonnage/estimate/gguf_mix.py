@@ -12,10 +12,10 @@ References
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Final
 
 from tonnage.model.ggml import types_by_name
+from tonnage.nouns import noun
 
 # The base format of each file type; the names are llama-quantize's, in lower case.
 BASE_TYPES: Final = {
@@ -40,7 +40,7 @@ _FEED_FORWARD: Final = ("ffn_down", "ffn_gate", "ffn_up")
 _UNQUANTIZED: Final = ("ffn_gate_inp", "ssm_conv1d", "ssm_a", "shortconv.conv", "indexer.k_proj", "indexer.q_proj")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Mix:
     """One file type applied to one model: what the quantiser knows of the model besides the tensor at hand."""
 

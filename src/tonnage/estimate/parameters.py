@@ -11,7 +11,6 @@ References
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from tonnage.model.types import (
@@ -31,6 +30,7 @@ from tonnage.model.types import (
     Moe,
     ShortConvolution,
 )
+from tonnage.nouns import noun
 from tonnage.units import Count
 
 COMPONENTS: Final[tuple[str, ...]] = (
@@ -49,7 +49,7 @@ COMPONENTS: Final[tuple[str, ...]] = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class ParameterCounts:
     """Counts of one model."""
 

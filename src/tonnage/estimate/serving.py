@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tonnage.nouns import noun
 from tonnage.units import Bytes, BytesPerS, Count, FlopPerS, Ratio, Seconds
 
 __all__ = [
@@ -23,7 +24,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class CacheGroup:
     """Attention layers whose caches have one shape, and what one query costs against one cached token."""
 
@@ -40,7 +41,7 @@ class CacheGroup:
     num_full_elements: int = 0  # keys and values of all heads, with the latent undone
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class StateGroup:
     """Recurrent layers whose states have one shape, a sequence."""
 
@@ -98,7 +99,7 @@ class ServingShape:
         return layers + self.embedding_bytes + head + self.encoder_bytes + self.other_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Held:
     """What the fullest device of one replica holds, before tensor parallelism divides it, and what the host holds."""
 
@@ -130,7 +131,7 @@ class Held:
     total_state_layers: tuple[Count, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class ServingLoad:
     """One serving set-up as numbers, or a column of them."""
 
@@ -178,7 +179,7 @@ class ServingLoad:
     version: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class ServingPool:
     """A named share of memory, as a number or a column."""
 
@@ -189,7 +190,7 @@ class ServingPool:
     is_on_host: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class ServingMemory:
     """What the load needs on the fullest device and on the host, and what the engine lets itself take."""
 
@@ -210,7 +211,7 @@ class ServingMemory:
         return sum((pool.bytes for pool in self.pools if pool.is_on_host), start=0.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class DecodeWork:
     """What one decode step does, as seconds at the hardware's full rates, and how many layers it passes."""
 
@@ -235,7 +236,7 @@ class DecodeWork:
     num_sequences: Count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class PrefillWork:
     """What reading one prompt does, as seconds at the hardware's full rates, and in how many chunks."""
 
@@ -259,7 +260,7 @@ class PrefillWork:
     num_stages: Count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class ServingRates:
     """Achieved fractions and fixed costs of an engine on a kind of device; from its data file."""
 

@@ -378,6 +378,8 @@ def _held_anew(shape: ServingShape, pp: int, num_cpu_layers: int, num_cpu_expert
 
 def _cut(weights: list[float], num_runs: int, *, is_balanced: bool) -> list[int]:
     """Return where each run starts: equal numbers of layers, or the cut with the lightest heaviest run."""
+    if num_runs == 1:
+        return [0]
     if not is_balanced or not weights:
         base, extra = divmod(len(weights), num_runs)
         sizes = [base + (i >= num_runs - extra) for i in range(num_runs)]

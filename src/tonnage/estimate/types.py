@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tonnage.hardware.types import Cluster
 from tonnage.model.types import Model
+from tonnage.nouns import noun
 from tonnage.workload.precision import Precision
 from tonnage.workload.types import Workload
 
@@ -25,7 +26,7 @@ class Recompute(StrEnum):
     FULL = "full"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Layout:
     """How many ways the work is split: data, tensor, pipeline, context and expert parallel; ZeRO stage (FSDP2 = 3)."""
 
@@ -47,7 +48,7 @@ class Layout:
         return self.dp * self.tp * self.pp * self.cp
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Offload:
     """What lives in host memory instead of on the device."""
 
@@ -65,7 +66,7 @@ class Offload:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class EngineSettings:
     """The engine's own knobs that memory depends on; None leaves the engine's default for this device."""
 
@@ -86,7 +87,7 @@ class EngineSettings:
     extra: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Candidate:
     """One way to do it, complete enough to be estimated and launched."""
 
@@ -104,7 +105,7 @@ class Candidate:
     settings: EngineSettings = field(default_factory=EngineSettings)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Interval:
     """A best value with the bounds of an 80 % interval."""
 
@@ -123,7 +124,7 @@ class Interval:
         return Interval(best=value, low=max(0.0, value * (1 - relative)), high=value * (1 + relative))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Pool:
     """A named share of one device's or the host's memory."""
 
@@ -135,7 +136,7 @@ class Pool:
     relative_error: float = 0.0  # half-width of the 80 % interval
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Footprint:
     """Memory of the fullest device, and of the host, by pool."""
 
@@ -191,7 +192,7 @@ class EngineAccounting(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class TimePart:
     """A named share of a step's time."""
 
@@ -201,7 +202,7 @@ class TimePart:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class StepTime:
     """Time of one optimizer step (training) or one decode step (serving), by part; hidden parts are left out."""
 
@@ -209,7 +210,7 @@ class StepTime:
     total: Interval
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Performance:
     """What comes out, of the whole job; unknown is None."""
 
@@ -226,7 +227,7 @@ class Performance:
     job_seconds: Interval | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class CostPart:
     """A named share of what a machine costs to buy: devices, host, memory, supply, adapter."""
 
@@ -234,7 +235,7 @@ class CostPart:
     usd: Interval
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class OwnCost:
     """What it costs to own the machines, over a horizon and for an hour in use."""
 
@@ -249,7 +250,7 @@ class OwnCost:
     break_even_hours: Interval | None = None  # in use, against renting the same; None: nobody on record rents it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class SpotCost:
     """What it costs on machines that may be taken away."""
 
@@ -263,7 +264,7 @@ class SpotCost:
     saved_ratio: Interval | None = None  # of what the job or a token costs on demand; below 0: dearer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Cost:
     """Money, where a price is known."""
 
@@ -277,7 +278,7 @@ class Cost:
     notes: tuple[str, ...] = ()  # whose prices, of which day, and what was assumed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Storage:
     """Disk: sizes, and the sequential read rate that loading or feeding asks for."""
 
@@ -287,7 +288,7 @@ class Storage:
     read_bytes_per_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Provenance:
     """Where the numbers come from."""
 
@@ -298,7 +299,7 @@ class Provenance:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Estimate:
     """All that is predicted of one candidate."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final
 
@@ -29,6 +28,7 @@ from tonnage.model.matrices import (
     outer_matrices,
 )
 from tonnage.model.types import Attention, LatentAttention, Model, Moe, Quantization
+from tonnage.nouns import noun
 from tonnage.units import Bytes, Count
 
 
@@ -305,7 +305,7 @@ MatrixBytes = Callable[[int, int], float]  # of rows and columns
 _LINEAR: Final = frozenset({ATTENTION, LINEAR_ATTENTION, MLP, EXPERTS, SHARED_EXPERTS})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class WeightFormat:
     """One way to store weights.
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 
 from tonnage import datafiles
 from tonnage.errors import RequestError
+from tonnage.nouns import noun
 
 _LARGEST = 1e7
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Rate:
     """Units of a currency for one US dollar; `day` is empty where a person gives it."""
 

@@ -6,14 +6,13 @@ form factor and memory size may be left out, and where they are given they must 
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 
 from tonnage import datafiles
 from tonnage.errors import RequestError, UnknownNameError
+from tonnage.nouns import noun
 from tonnage.units import GIB
 
 GPUS = "hardware/gpus.csv"
@@ -42,7 +41,7 @@ _COUNT = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Match:
     """What a name stands for: a row, the memory size said, and what the name left open."""
 
@@ -51,7 +50,7 @@ class Match:
     assumed: str = ""  # "SXM4, 80 GB": settled by custom, not by the name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class _Known:
     """A device's name in tokens: `needed` tell it apart, `allowed` may also be said."""
 
@@ -181,15 +180,15 @@ def split_count(text: str) -> tuple[str, int]:
 
 def suggestions(query: str, limit: int = 5) -> tuple[str, ...]:
     """Return the slugs that come nearest to a name, best first."""
+    from difflib import SequenceMatcher  # noqa: PLC0415  only a wrong name needs it
+
     words = {w for w in _words(query) if w not in _IGNORED}
     shared: dict[str, float] = {}
     for known in _names():
         score = len(words & known.needed) / max(len(words | known.needed), 1)
         shared[known.slug] = max(score, shared.get(known.slug, 0.0))
     plain = _plain(query)
-    scored = [
-        (max(difflib.SequenceMatcher(None, plain, _plain(slug)).ratio(), score), slug) for slug, score in shared.items()
-    ]
+    scored = [(max(SequenceMatcher(None, plain, _plain(slug)).ratio(), score), slug) for slug, score in shared.items()]
     best = sorted(scored, key=lambda pair: (-pair[0], pair[1]))[:limit]
     return tuple(slug for score, slug in best if score >= 0.5)
 

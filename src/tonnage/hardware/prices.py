@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from typing import Final
 
@@ -16,6 +16,7 @@ from tonnage import datafiles
 from tonnage.hardware.catalogue import slugs
 from tonnage.hardware.currency import Rate, reference_rates
 from tonnage.hardware.types import Device, Offer, PurchasePrice
+from tonnage.nouns import noun
 
 # Older prices are used, and said to be old.
 OLD_DAYS: Final = 60
@@ -23,7 +24,7 @@ OLD_DAYS: Final = 60
 _KINDS: Final = ("given", "own", "launch", "third-party")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class PriceBook:
     """Every price that is known, by device, with the rates of other currencies and the day to count ages from."""
 
@@ -33,7 +34,7 @@ class PriceBook:
     today: str = ""  # 2026-11-30; empty: ages are not known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Quote:
     """What an offer comes to for the machines that are needed."""
 

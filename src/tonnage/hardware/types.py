@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from tonnage.nouns import noun
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Device:
     """One accelerator as the driver shows it. Rates are dense; unknown is None."""
 
@@ -56,7 +58,7 @@ class Device:
         return bool(self.nvlink_generation and self.nvlink_generation.startswith("nvlink"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Link:
     """What joins two devices, or a device and its host: one direction, theoretical and achieved."""
 
@@ -68,7 +70,7 @@ class Link:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Host:
     """A machine's own memory and processor."""
 
@@ -83,7 +85,7 @@ class Host:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Node:
     """One machine: its devices (each with what is already taken of it), what joins them, and its host."""
 
@@ -94,7 +96,7 @@ class Node:
     is_wddm: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Cluster:
     """Equal nodes joined by a network."""
 
@@ -108,7 +110,7 @@ class Cluster:
         return len(self.node.devices) * self.num_nodes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Offer:
     """A dated price of a device, to rent or to buy."""
 
@@ -123,7 +125,7 @@ class Offer:
     instance: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Measured:
     """What one device reached in one operation, and which part of its specified rate that is."""
 
@@ -142,7 +144,7 @@ class Measured:
         return self.measured_per_s / self.specified_per_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class PurchasePrice:
     """What a device costs to buy, by one source."""
 
@@ -153,7 +155,7 @@ class PurchasePrice:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Support:
     """One engine that runs on a device, and through what."""
 

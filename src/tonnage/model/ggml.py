@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 from tonnage import datafiles
+from tonnage.nouns import noun
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class GgmlType:
     """One format: weights lie in blocks of a row, each with its scales."""
 

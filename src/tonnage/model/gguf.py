@@ -15,12 +15,12 @@ import math
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tonnage.errors import BadFileError
 from tonnage.model.ggml import types_by_id
 from tonnage.model.tensors import TruncatedError
+from tonnage.nouns import noun
 
 MAGIC: Final = b"GGUF"
 MAX_HEADER_BYTES: Final = 256 << 20  # the largest vocabularies take some 20 MB
@@ -40,14 +40,14 @@ _SCALARS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?
 _PART: Final = re.compile(r"(?P<stem>.*)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class LongArray:
     """An array too long to keep: a vocabulary's tokens, scores or merges."""
 
     num_items: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class GgufTensor:
     """A tensor as the file lists it; `shape` begins with the length of a row."""
 
@@ -63,7 +63,7 @@ class GgufTensor:
         return math.prod(self.shape)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class GgufHeader:
     """A file's header: what it says of the model, its tensors, and where their data begins."""
 

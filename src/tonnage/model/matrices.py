@@ -7,7 +7,7 @@ what remains of a component's count. Names are transformers' names inside a laye
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from tonnage.model.types import (
@@ -25,6 +25,7 @@ from tonnage.model.types import (
     Moe,
     ShortConvolution,
 )
+from tonnage.nouns import noun
 
 ATTENTION = "attention"
 LINEAR_ATTENTION = "linear_attn_ssm"
@@ -38,7 +39,7 @@ LM_HEAD = "lm_head"
 _PER_LAYER_WIDTH = 256  # of Gemma's per-layer embeddings, counted layer by layer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Matrix:
     """`num` equal weight matrices of one layer: `rows` outputs, each made of `columns` inputs."""
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from tonnage.errors import BadFileError
+from tonnage.nouns import noun
 
 
 class TruncatedError(BadFileError):
     """A header that goes on after the bytes at hand; more of the file may mend it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class StoredTensor:
     """One tensor of a file; `num_parameters` is 0 for scales, tables and other things that are no weights."""
 

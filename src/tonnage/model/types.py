@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from tonnage.nouns import noun
 
 QkNorm = Literal["none", "head", "row"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Indexer:
     """A selector of the tokens that sparse attention looks at (DSA, MiniMax-M3, DeepSeek-V4)."""
 
@@ -24,7 +26,7 @@ class Indexer:
     parameters: int | None = None  # None: those of DSA beside a latent attention
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Attention:
     """Softmax attention with grouped heads: MHA, GQA and MQA, full, sliding-window or chunked."""
 
@@ -50,7 +52,7 @@ class Attention:
     extra_parameters: int = 0  # derived per family in model/hf.py, with its reason there
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class LatentAttention:
     """Multi-head latent attention (MLA): keys and values compressed to one vector of `kv_lora_rank + rope` a token."""
 
@@ -67,7 +69,7 @@ class LatentAttention:
     extra_parameters: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class GatedDeltaNet:
     """Linear attention with a gated delta rule; Kimi's KDA decays each channel and has gates of low rank."""
 
@@ -82,7 +84,7 @@ class GatedDeltaNet:
     extra_parameters: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Mamba1:
     """Selective state space with a per-channel state."""
 
@@ -95,7 +97,7 @@ class Mamba1:
     extra_parameters: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Mamba2:
     """State space with heads (SSD)."""
 
@@ -111,7 +113,7 @@ class Mamba2:
     extra_parameters: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class ShortConvolution:
     """LFM2's gated short convolution."""
 
@@ -120,7 +122,7 @@ class ShortConvolution:
     has_bias: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class LightningAttention:
     """MiniMax's linear attention with a fixed matrix state a head."""
 
@@ -129,7 +131,7 @@ class LightningAttention:
     extra_parameters: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class CompressedAttention:
     """DeepSeek-V4's attention: one shared key-value head in a window, and beyond it one entry for many tokens."""
 
@@ -157,7 +159,7 @@ Mixer = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Mlp:
     """A dense feed-forward."""
 
@@ -168,7 +170,7 @@ class Mlp:
     extra_parameters: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Moe:
     """A mixture of experts: a router, routed experts of which `top_k` touch a token, and shared experts."""
 
@@ -189,7 +191,7 @@ class Moe:
 FeedForward = Mlp | Moe
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Layer:
     """One layer: its mixers (several run in parallel), its feed-forwards, and the weights of its norms."""
 
@@ -202,7 +204,7 @@ class Layer:
     is_repeat: bool = False  # runs with the weights of an earlier layer; only `other_parameters` are its own
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Encoder:
     """A tower beside the text model (vision or audio): its exact count, and its shape for the operations it runs."""
 
@@ -216,7 +218,7 @@ class Encoder:
     kind: str = "vision"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Quantization:
     """What a checkpoint's own `quantization_config` says."""
 
@@ -226,7 +228,7 @@ class Quantization:
     other_schemes: tuple[tuple[str, str], ...] = ()  # components in another format, and which
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Model:
     """A language model, all that any estimate needs to know of it.
 

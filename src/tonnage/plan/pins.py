@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from tonnage.errors import RequestError, UnknownNameError
 from tonnage.estimate.types import Candidate
+from tonnage.nouns import noun
 from tonnage.plan.types import Scalar
 from tonnage.workload.optimizers import OPTIMIZERS
 
@@ -15,7 +16,7 @@ _LARGEST_COUNT: Final = 10**9
 _LONGEST_TEXT: Final = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Pin:
     """One field: its path in `Candidate`, its flag if it has one of its own, and what it takes."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from tonnage.engines import ENGINES
@@ -15,6 +14,7 @@ from tonnage.hardware.currency import in_usd, reference_rates
 from tonnage.hardware.types import Cluster
 from tonnage.messages import say
 from tonnage.model.types import Model
+from tonnage.nouns import noun
 from tonnage.plan.pins import settle, with_pins
 from tonnage.plan.types import Limits, Money, Request, Scalar
 from tonnage.search.constraints import lacks, power_watts
@@ -36,7 +36,7 @@ Price = Callable[[Estimate], Estimate]
 SLOWEST_TPOT_SECONDS: Final = 0.25
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Scene:
     """A request with its names resolved: the model, the cluster, and the engines that may be used."""
 

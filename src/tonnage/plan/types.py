@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from tonnage.estimate.types import Estimate
+from tonnage.nouns import noun
 from tonnage.workload.types import Workload
 
 Scalar = str | int | float | bool
 Intent = Literal["experiment", "train", "serve", "batch"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Money:
     """An amount in its own currency."""
 
@@ -22,7 +23,7 @@ class Money:
     usd: float | None = None  # once the rate is settled
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Limits:
     """What an answer must not exceed, and which engines and features it may or must use."""
 
@@ -41,7 +42,7 @@ class Limits:
     intent: Intent | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Where:
     """The hardware asked for, as it was named; nothing named = search the catalogue."""
 
@@ -57,7 +58,7 @@ class Where:
         return not self.gpus and not self.is_here
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Request:
     """What was asked: the model by name, the goal, the hardware, limits, and fields fixed by the person.
 
@@ -73,7 +74,7 @@ class Request:
     assumed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Change:
     """One change to what was asked that makes it fit, estimated anew."""
 
@@ -82,7 +83,7 @@ class Change:
     estimate: Estimate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Rejection:
     """A way that was looked at and does not do, with what is missing and the nearest way that does."""
 
@@ -94,7 +95,7 @@ class Rejection:
     changes: tuple[Change, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Plan:
     """A way that does, with its place among the others and why it stands there."""
 
@@ -106,7 +107,7 @@ class Plan:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Answer:
     """All that was found: plans by rank, the ways that lost, and how many candidates were estimated."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tonnage.errors import OutsideError
@@ -14,6 +14,7 @@ from tonnage.hardware.names import resolve
 from tonnage.hardware.topology import host_link, intra_link, link
 from tonnage.hardware.types import Cluster, Device, Host, Link, Node
 from tonnage.messages import say
+from tonnage.nouns import noun
 from tonnage.plan.types import Where
 from tonnage.units import GIB, MIB, format_bytes
 
@@ -27,7 +28,7 @@ DESKTOP_RESERVE_BYTES: Final = 512 * MIB
 _OLDEST_PCIE: Final = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Placed:
     """A cluster, and what was assumed or must be warned of."""
 

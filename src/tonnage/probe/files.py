@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -12,6 +11,7 @@ from tonnage.model import gguf, safetensors
 from tonnage.model.gguf_model import model_from_gguf
 from tonnage.model.hf import model_from_config
 from tonnage.model.types import Model
+from tonnage.nouns import noun
 from tonnage.probe.repository import (
     CONFIG,
     MAX_JSON_BYTES,
@@ -27,7 +27,7 @@ _MOST_FILES: Final = 10_000
 _SUFFIXES: Final = (".json", ".gguf", ".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Folder:
     """A folder as a `Repository`."""
 

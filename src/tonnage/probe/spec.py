@@ -9,7 +9,6 @@ from typing import BinaryIO, Final
 from tonnage.errors import OutsideError, RequestError, UnknownNameError
 from tonnage.model import catalogue
 from tonnage.model.types import Model
-from tonnage.probe import files
 
 _LONGEST: Final = 4096
 _MODELSCOPE: Final = "modelscope:"
@@ -22,10 +21,12 @@ def read_spec(spec: str, stdin: BinaryIO | None = None) -> Model:
     if not spec or len(spec) > _LONGEST or not spec.isprintable():
         what = "no model is named" if not spec else f"'{_shown(spec)}' is not a name"
         raise RequestError(what, where="MODEL", fix="name one, as Qwen/Qwen3.5-27B, or give a file")
+    if spec != "-" and catalogue.has(spec):
+        return catalogue.find(spec)
+    from tonnage.probe import files  # noqa: PLC0415 - the catalogue needs no reader of files
+
     if spec == "-":
         return files.read_stream(stdin or sys.stdin.buffer)
-    if catalogue.has(spec):
-        return catalogue.find(spec)
     path = files.existing_path(spec)
     if path is not None:
         return files.read_path(path)

@@ -7,7 +7,7 @@ found by halving, so the answer is that of trying them all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from tonnage.estimate.types import Candidate, Estimate, Interval, Layout, Offloa
 from tonnage.hardware.types import Cluster
 from tonnage.messages import say
 from tonnage.model.types import Model
+from tonnage.nouns import noun
 from tonnage.search.constraints import num_experts, why_not
 from tonnage.search.space import (
     bits_class,
@@ -35,7 +36,7 @@ from tonnage.workload.types import Serving, Training, TrainingKind
 Pinned = Callable[[Candidate], Candidate]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class RuledOut:
     """A way that cannot be, whatever the memory, with its reason."""
 
@@ -44,7 +45,7 @@ class RuledOut:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Explored:
     """What was found: ways that fit, ways that are short, ways that cannot be; and how many candidates were looked at."""
 
@@ -63,7 +64,7 @@ class Explored:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Fixed:
     """What is fixed: the paths and how they are set; and to what the walk is narrowed."""
 
@@ -253,7 +254,7 @@ def _moved(walk: _Walk, candidate: Candidate, engine: Engine, load: ServingLoad,
         yield replace(candidate, offload=replace(candidate.offload, **{name: number}))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class TrainingWays:
     """What training software can be asked to do, from `data/search/training.toml`."""
 

@@ -7,10 +7,10 @@ too, does it keep the limits, do its weights keep four bits or more, and how fas
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from tonnage.estimate.types import Estimate, Interval
+from tonnage.nouns import noun
 from tonnage.search.space import LEAST_GOOD_BITS, bits_class, bits_of
 from tonnage.workload.types import Serving
 
@@ -18,7 +18,7 @@ MOST_SHOWN: Final = 6
 OBJECTIVES: Final = ("speed", "throughput", "cost")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Standing:
     """Where an estimate stands on each question; less is better."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from tonnage.nouns import noun
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@noun
 class Optimizer:
     """State bytes per trained parameter, and whether the step works out of place (foreach) on the whole list."""
 

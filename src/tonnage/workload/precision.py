@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from tonnage.nouns import noun
 
 BYTES_PER_ELEMENT: Final = {
     "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5,
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Precision:
     """Formats by use.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from tonnage.nouns import noun
 
 
 class TrainingKind(StrEnum):
@@ -15,7 +16,7 @@ class TrainingKind(StrEnum):
     QLORA = "qlora"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Training:
     """A training job; for LoRA and QLoRA with the adapters' rank and targets."""
 
@@ -28,7 +29,7 @@ class Training:
     num_mtp_layers: int = 0  # layers trained to predict further tokens, each with a loss of its own
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Serving:
     """A serving load: tokens a request may hold, requests in flight, and limits on latency."""
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
 from tonnage import datafiles
+from tonnage.nouns import noun
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@noun
 class Family:
     """One line of `data/models/families.jsonl`."""
 
