@@ -207,6 +207,8 @@ OWN: dict[str, dict[str, Choose]] = {
     "falcon_h1": {"mamba_n_heads": lambda d: 4, "mamba_d_head": lambda d: d.one_of(8, 16),
                   "mamba_d_ssm": lambda d: d.one_of(32, 64)},
     "nemotron_h": {"mamba_num_heads": lambda d: d.one_of(4, 8), "mamba_head_dim": lambda d: d.one_of(8, 16)},
+    "diffllama": {"num_key_value_heads": lambda d: d.one_of(2, d.heads)},
+    "laguna": {"num_attention_heads_per_layer": lambda d: [d.one_of(4, 8) for _ in range(d.layers)]},
     "zamba2": {"n_mamba_heads": lambda d: d.one_of(4, 8)},
 }  # fmt: skip
 # The class of model, where the general mapping means another.

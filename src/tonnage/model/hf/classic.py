@@ -92,8 +92,40 @@ def refuse_cross_attention(f: Fields) -> None:
 
 
 def gptj(f: Fields) -> Model:
-    """Return GPT-J: one norm for attention and feed-forward, a biased head."""
+    """Return GPT-J or CodeGen: one norm for attention and feed-forward, a biased head."""
     return uniform(f, qkv_bias=False, output_bias=False, width=f.maybe_count("n_inner"), num_norms=1, head_bias=True)
+
+
+def gpt_neox_japanese(f: Fields) -> Model:
+    """Return GPT-NeoX Japanese: no biases but one, behind the last layer's attention."""
+    multiple = f.number("intermediate_multiple_size")
+    hidden_size = f.count("hidden_size")
+    return uniform(
+        f,
+        qkv_bias=False,
+        output_bias=False,
+        mlp_bias=False,
+        width=int(hidden_size * multiple),
+        extra={"attention": hidden_size},
+    )
+
+
+def persimmon(f: Fields) -> Model:
+    """Return Persimmon: biases everywhere, norms of queries and keys that are as wide as a head."""
+    share = f.count("hidden_size") // f.count("num_attention_heads")
+    extra = 2 * LAYER * share if f.flag("qk_layernorm") else 0
+    return uniform(f, width=f.count("intermediate_size"), attention_extra=extra)
+
+
+def xglm(f: Fields) -> Model:
+    """Return XGLM: positions that are computed, biases everywhere."""
+    refuse_cross_attention(f)
+    return uniform(f, width=f.count("ffn_dim"))
+
+
+def biogpt(f: Fields) -> Model:
+    """Return BioGPT: OPT's positions, biases everywhere."""
+    return uniform(f, width=f.count("intermediate_size"), num_positions=f.count("max_position_embeddings") + 2)
 
 
 def gpt_neo(f: Fields) -> Model:
@@ -177,13 +209,18 @@ def opt(f: Fields) -> Model:
 
 
 CLASSIC: Final[dict[str, Callable[[Fields], Model]]] = {
+    "biogpt": biogpt,
     "bloom": bloom,
+    "codegen": gptj,
     "falcon": falcon,
     "gpt2": gpt2,
     "gpt_bigcode": gpt_bigcode,
     "gpt_neo": gpt_neo,
     "gpt_neox": gpt_neox,
+    "gpt_neox_japanese": gpt_neox_japanese,
     "gptj": gptj,
     "mpt": mpt,
     "opt": opt,
+    "persimmon": persimmon,
+    "xglm": xglm,
 }

@@ -68,6 +68,33 @@ def apertus_mlp(f: Fields) -> Mlp:
     return replace(mlp(f, is_gated=False), extra_parameters=2 if f.word("hidden_act") == "xielu" else 0)
 
 
+def bitnet_attention(f: Fields, kind: str) -> Attention:
+    """Return BitNet's attention, with a norm before its last projection."""
+    return replace(biased(f, kind), extra_parameters=f.count("hidden_size"))
+
+
+def bitnet_mlp(f: Fields) -> Mlp:
+    """Return BitNet's feed-forward, with a norm before its last projection."""
+    return replace(mlp(f), extra_parameters=f.count("intermediate_size"))
+
+
+def differential_attention(f: Fields, kind: str) -> Attention:
+    """Return the difference of two attentions, weighed by four vectors as wide as a head (arXiv:2410.05258)."""
+    mixer = biased(f, kind)
+    return replace(mixer, extra_parameters=4 * mixer.head_dim)
+
+
+def helium_attention(f: Fields, kind: str) -> Attention:
+    """Return Helium's attention, whose last projection is as wide as the layer whatever the heads' width."""
+    mixer, hidden_size = attention(f, kind, qkv_bias="attention_bias"), f.count("hidden_size")
+    return replace(mixer, extra_parameters=hidden_size * (hidden_size - mixer.num_heads * mixer.head_dim))
+
+
+def hyperclovax(f: Fields) -> Model:
+    """Return HyperCLOVA X: a norm behind each part too, where it is switched on."""
+    return build(f, mixer=biased, dense=biased_mlp, num_norms=4 if f.flag("use_post_norm") else 2)
+
+
 def phi_attention(f: Fields, kind: str) -> Attention:
     """Return attention with biases; the norms of queries and keys are as wide as an equal share of the hidden size."""
     mixer = attention(f, kind, qkv_bias=True, output_bias=True)
@@ -126,14 +153,17 @@ biased_mlp = partial(mlp, bias="mlp_bias")
 DENSE: Final[dict[str, Callable[[Fields], Model]]] = {
     "apertus": partial(build, mixer=partial(biased, qk_norm="head"), dense=apertus_mlp),
     "arcee": partial(build, mixer=biased, dense=partial(biased_mlp, is_gated=False)),
+    "bitnet": partial(build, mixer=bitnet_attention, dense=bitnet_mlp),
     "cohere": partial(build, mixer=partial(biased, qk_norm="row", qk_norm_if="use_qk_norm"), num_norms=1),
     "cohere2": partial(build, mixer=biased, kinds=full_every(4), num_norms=1),
     "cwm": partial(build, mixer=attention, dense=partial(mlp, bias="mlp_bias"), kinds=full_first_of_four),
+    "diffllama": partial(build, mixer=differential_attention),
     "ernie4_5": partial(
         build,
         mixer=partial(attention, qkv_bias="use_bias", output_bias="use_bias"),
         dense=partial(mlp, bias="use_bias"),
     ),
+    "exaone": partial(build, mixer=biased, dense=biased_mlp),
     "exaone4": partial(build, mixer=partial(attention, qk_norm="head"), kinds=full_every_or_all),
     "gemma": partial(build, mixer=biased),
     "gemma2": partial(build, mixer=biased, kinds=full_every(2, field=None), num_norms=4),
@@ -142,11 +172,18 @@ DENSE: Final[dict[str, Callable[[Fields], Model]]] = {
     "glm4": partial(build, mixer=partial(attention, qkv_bias="attention_bias"), num_norms=4),
     "glm4v_text": partial(build, mixer=partial(attention, qkv_bias=True), num_norms=4),
     "granite": partial(build, mixer=biased, dense=biased_mlp),
+    "granite_swa": partial(build, mixer=partial(biased, has_sinks=True), dense=biased_mlp, kinds=full_first_of_four),
+    "helium": partial(build, mixer=helium_attention, dense=biased_mlp),
     "hunyuan_v1_dense": partial(build, mixer=partial(biased, qk_norm="head")),
+    "hyperclovax": hyperclovax,
+    "internlm3": partial(build, mixer=biased, dense=biased_mlp),
+    "iquestcoder": partial(build, mixer=biased, dense=biased_mlp),
+    "jais2": partial(build, mixer=biased, dense=partial(biased_mlp, is_gated=False), norm=LAYER),
     "llama": partial(build, mixer=biased, dense=biased_mlp),
     "ministral": partial(build, kinds=windowed_by_default),
     "ministral3": partial(build, kinds=all_windowed),
     "mistral": partial(build, kinds=all_windowed),
+    "nanochat": partial(build, mixer=biased, dense=partial(mlp, is_gated=False), norm=PLAIN),
     "nemotron-nas": nemotron_nas,
     "nemotron": partial(build, mixer=biased, dense=partial(biased_mlp, is_gated=False), norm=LAYER),
     "olmo": partial(build, mixer=biased, norm=PLAIN),
@@ -177,6 +214,7 @@ DENSE: Final[dict[str, Callable[[Fields], Model]]] = {
     ),
     "smollm3": partial(build, mixer=biased, dense=biased_mlp, kinds=windowed_without_rope),
     "stablelm": stablelm,
+    "vaultgemma": partial(build, mixer=biased, kinds=full_every(2, field=None)),
     "starcoder2": partial(
         build,
         mixer=partial(attention, qkv_bias="use_bias", output_bias="use_bias"),

@@ -178,6 +178,12 @@ def deepseek_v2_shared(f: Fields) -> Mlp:
     return Mlp(intermediate_size=wide, has_bias=f.flag("mlp_bias"))
 
 
+def minicpm3_attention(f: Fields, kind: str) -> LatentAttention:
+    """Return MLA whose values are an equal share of the hidden size, where their width is not set."""
+    share = f.count("hidden_size") // f.count("num_attention_heads")
+    return latent_attention(f.with_fields({"v_head_dim": f.count_or("v_head_dim", share)}), kind)
+
+
 deepseek_experts = partial(routed, shared=shared_experts)
 
 LATENT: Final[dict[str, Callable[[Fields], Model]]] = {
@@ -205,5 +211,8 @@ LATENT: Final[dict[str, Callable[[Fields], Model]]] = {
         sparsity=sparse_after(),
     ),
     "longcat_flash": longcat,
+    "minicpm3": partial(build, mixer=minicpm3_attention, dense=partial(mlp, bias="mlp_bias")),
     "mistral4": partial(build, mixer=latent_attention, sparse=deepseek_experts, sparsity=sparse_after()),
+    "sarvam_mla": partial(build, mixer=latent_attention, sparse=deepseek_experts, sparsity=sparse_after()),
+    "youtu": partial(build, mixer=latent_attention),
 }

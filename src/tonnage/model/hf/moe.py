@@ -7,6 +7,7 @@ References
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -32,7 +33,7 @@ from tonnage.model.hf.blocks import (
     stack,
     window_of,
 )
-from tonnage.model.hf.decoder import biased, full_every_or_all
+from tonnage.model.hf.decoder import biased, full_every_or_all, full_first_of_four
 from tonnage.model.hf.fields import Fields
 from tonnage.model.types import Attention, Indexer, Layer, Mlp, Model, Moe
 
@@ -70,6 +71,99 @@ def ernie_experts(f: Fields) -> Moe:
     """Return ERNIE's experts; a correction of the router's scores is kept as a weight."""
     shared = partial(shared_experts, number="moe_num_shared_experts", bias="use_bias")
     return routed(f, experts="num_experts", shared=shared, has_router_bias=True)
+
+
+def afmoe_attention(f: Fields, kind: str) -> Attention:
+    """Return Arcee's attention, with a gate for each channel of its output."""
+    mixer = biased(f, kind, qk_norm="head")
+    return replace(mixer, num_head_gates=mixer.num_heads * mixer.head_dim)
+
+
+def cohere2_moe(f: Fields) -> Model:
+    """Return Command A with experts: dense layers first, which have widths and windows of their own."""
+    num_dense = f.count_or("first_k_dense_replace", 0, least=0)
+    every, first_every = f.count_or("sliding_window_pattern", 4), f.count_or("prefix_dense_sliding_window_pattern", 1)
+
+    def kind(index: int) -> str:
+        is_full = (index + 1) % first_every == 0 if index < num_dense else (index - num_dense + 1) % every == 0
+        return FULL if is_full else SLIDING
+
+    def shared(g: Fields) -> Mlp | None:
+        wide = g.count("num_shared_experts", least=0) * g.count("intermediate_size")
+        return Mlp(intermediate_size=wide) if wide else None
+
+    own_width = f.maybe_count("prefix_dense_intermediate_size")
+    return build(
+        f,
+        mixer=biased,
+        kinds=lambda g: layer_kinds(g, kind),
+        dense=partial(mlp, width="prefix_dense_intermediate_size" if own_width else "intermediate_size"),
+        sparse=partial(plain_experts, experts="num_experts", shared=shared),
+        sparsity=sparse_after(),
+        num_norms=1,
+    )
+
+
+def doge(f: Fields) -> Model:
+    """Return Doge: a learnt mask, weighed residuals, and many experts of one channel beside the feed-forward."""
+    hidden_size = f.count("hidden_size")
+
+    def mixer(g: Fields, kind: str) -> Attention:
+        made = biased(g, kind, qk_norm="head")
+        heads = made.num_kv_heads
+        mask = heads + heads * (heads * made.head_dim + (1 if made.has_qkv_bias else 0))
+        return replace(made, extra_parameters=mask + 2 * hidden_size)
+
+    def experts(g: Fields) -> Moe:
+        number = g.count("num_experts")
+        return Moe(
+            num_experts=number,
+            top_k=g.count("num_experts_per_tok"),
+            expert_size=1,
+            is_gated=False,
+            router_parameters=2 * math.isqrt(number) * hidden_size,
+            shared=mlp(g, bias="mlp_bias"),
+        )
+
+    return build(
+        f,
+        mixer=mixer,
+        kinds=all_windowed,
+        dense=partial(mlp, bias="mlp_bias"),
+        sparse=experts,
+        sparsity=lambda g: [g.flag("is_moe")] * g.num_layers(),
+    )
+
+
+def laguna(f: Fields) -> Model:
+    """Return Laguna: a number of heads for each layer, each with a gate."""
+    num_layers, heads = f.num_layers(), f.counts("num_attention_heads_per_layer", least=1)
+    if heads is not None and len(heads) < num_layers:
+        raise f.refuse("num_attention_heads_per_layer", f"names {len(heads)} of {num_layers} layers")
+    is_per_head = f.get("gating", True) in (True, "per-head")
+    listed = f.words("mlp_layer_types")
+    is_sparse = sparse_after("", 1)(f) if listed is not None else [index > 0 for index in range(num_layers)]
+
+    def layer(spec: tuple[str, int | None, bool]) -> Layer:
+        kind, own_heads, has_experts = spec
+        own = f.with_fields({"num_attention_heads": own_heads}) if own_heads else f
+        mixer = biased(own, kind, qk_norm="head")
+        gates = mixer.num_heads * (1 if is_per_head else mixer.head_dim)
+        return Layer(
+            mixers=(replace(mixer, num_head_gates=gates),),
+            feed_forwards=(qwen_experts_ungated(f) if has_experts else mlp(f),),
+            norm_parameters=2 * f.count("hidden_size"),
+        )
+
+    kinds = all_full(f)
+    specs = [(kinds[i], heads[i] if heads else None, is_sparse[i]) for i in range(num_layers)]
+    return assemble(f, stack(specs, layer))
+
+
+def dots_kinds(f: Fields) -> list[str]:
+    """Layers from `max_window_layers` on have the window."""
+    first = f.count_or("max_window_layers", 0, least=0)
+    return layer_kinds(f, lambda index: SLIDING if window_of(f) is not None and index >= first else FULL)
 
 
 def granite_hybrid_shared(f: Fields) -> Mlp | None:
@@ -253,10 +347,33 @@ def dbrx(f: Fields) -> Model:
 qwen3 = partial(biased, qk_norm="head")
 qwen_shared = partial(mlp, width="shared_expert_intermediate_size")
 qwen_experts = partial(routed, experts="num_experts", shared=qwen_shared, has_shared_gate=True)
+qwen_experts_ungated = partial(routed, experts="num_experts", shared=qwen_shared, has_router_bias=True)
 plain_experts = partial(routed, width="intermediate_size")
 
 SPARSE: Final[dict[str, Callable[[Fields], Model]]] = {
+    "afmoe": partial(
+        build,
+        mixer=afmoe_attention,
+        kinds=full_every(4, field="global_attn_every_n_layers"),
+        sparse=partial(
+            routed,
+            experts="num_experts",
+            shared=partial(shared_experts, number="num_shared_experts"),
+            has_router_bias=True,
+        ),
+        sparsity=sparse_after("num_dense_layers"),
+        num_norms=4,
+    ),
+    "cohere2_moe": cohere2_moe,
     "dbrx": dbrx,
+    "doge": doge,
+    "dots1": partial(
+        build,
+        mixer=partial(biased, qk_norm="head"),
+        kinds=dots_kinds,
+        sparse=partial(routed, experts="n_routed_experts", shared=shared_experts),
+        sparsity=sparse_after(),
+    ),
     "ernie4_5_moe": partial(
         build,
         mixer=partial(attention, qkv_bias="use_bias", output_bias="use_bias"),
@@ -271,6 +388,12 @@ SPARSE: Final[dict[str, Callable[[Fields], Model]]] = {
         kinds=full_every_or_all,
         sparse=partial(routed, experts="num_experts", shared=partial(shared_experts, number="num_shared_experts")),
         sparsity=sparse_after(otherwise=1),
+    ),
+    "flex_olmo": partial(
+        build,
+        mixer=partial(biased, qk_norm="row"),
+        sparse=partial(plain_experts, experts="num_experts"),
+        sparsity=all_sparse,
     ),
     "glm4_moe": partial(
         build,
@@ -289,6 +412,13 @@ SPARSE: Final[dict[str, Callable[[Fields], Model]]] = {
     "granitemoeshared": partial(
         build, mixer=biased, sparse=partial(plain_experts, shared=granite_hybrid_shared), sparsity=all_sparse
     ),
+    "granitemoe_swa": partial(
+        build,
+        mixer=partial(biased, has_sinks=True),
+        kinds=full_first_of_four,
+        sparse=partial(plain_experts, shared=granite_hybrid_shared),
+        sparsity=all_sparse,
+    ),
     "hunyuan_v1_moe": partial(
         build, mixer=partial(biased, qk_norm="head"), sparse=hunyuan_experts, sparsity=all_sparse
     ),
@@ -299,7 +429,9 @@ SPARSE: Final[dict[str, Callable[[Fields], Model]]] = {
         sparse=partial(routed, shared=hy_v3_shared),
         sparsity=sparse_after("", 1),
     ),
+    "laguna": laguna,
     "llama4_text": llama4,
+    "mellum": partial(build, mixer=qwen3, sparse=partial(routed, experts="num_experts"), sparsity=sparse_after("", 0)),
     "mimo_v2_flash": partial(
         build,
         mixer=mimo_attention,
@@ -336,6 +468,18 @@ SPARSE: Final[dict[str, Callable[[Fields], Model]]] = {
     ),
     "qwen3_vl_moe_text": partial(
         build, mixer=qwen3, sparse=partial(routed, experts="num_experts"), sparsity=sparse_by_step
+    ),
+    "sarvam_moe": partial(
+        build,
+        mixer=partial(attention, qkv_bias="attention_bias", qk_norm="head", qk_norm_if="use_qk_norm"),
+        sparse=partial(routed, shared=shared_experts),
+        sparsity=sparse_after(),
+    ),
+    "solar_open": partial(
+        build,
+        mixer=partial(attention, qkv_bias="attention_bias"),
+        sparse=partial(routed, shared=shared_experts),
+        sparsity=all_sparse,
     ),
     "step3p5": step3p5,
 }
