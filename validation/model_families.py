@@ -55,8 +55,9 @@ def line_of(model_type: str, cls: type, names: set[str]) -> tuple[dict, list[tup
         spec = given if isinstance(given, SubConfigSpec) else SubConfigSpec(given)
         is_dynamic = not issubclass(spec.config_class, PreTrainedConfig)
         init = {name: value for name, value in spec.init_kwargs.items() if name in names | {"model_type"}}
-        parts[key] = {"model_type": spec.model_type, "dynamic": is_dynamic, "init": init}
-        found.append((spec.model_type, None if is_dynamic else spec.config_class))
+        named = spec.model_type or f"{model_type}.{key}"  # a class may have no name of its own
+        parts[key] = {"model_type": named, "dynamic": is_dynamic, "init": init}
+        found.append((named, None if is_dynamic else spec.config_class))
     line = {"model_type": model_type, "defaults": defaults, "parts": parts}
     line["aliases"] = {alias: target for alias, target in aliases.items() if target in kept}
     return {key: value for key, value in line.items() if value or key == "defaults"}, found

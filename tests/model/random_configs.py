@@ -329,5 +329,6 @@ def valid(model_type: str, seed: str) -> tuple[dict[str, Any], int, dict[str, An
 # No class of model of their own: text parts are tried inside the whole, Kimi K2 is DeepSeek-V3 under another name.
 PARTS = {
     "gemma3n",  # its image encoder needs timm; its text part is tried by itself
+    "qwen3_omni_moe", "qwen3_omni_moe_text",  # tried by itself, with its voice
     "glm4v_moe_text", "glm4v_text", "qwen2_5_vl_text", "qwen2_vl_text", "qwen3_vl_moe_text", "qwen3_vl_text", "step3p5", *SAME_AS,
 }  # fmt: skip

@@ -257,7 +257,7 @@ def num_tower_parameters(model: Any) -> int:
 
 
 def test_every_family_is_tried():
-    assert set(CASES) == set(FAMILIES) - {"gemma3n"}  # its image encoder needs timm
+    assert set(CASES) == set(FAMILIES) - {"gemma3n", "qwen3_omni_moe"}  # needs timm; tried as a whole
 
 
 @pytest.mark.parametrize("seed", range(NUM_TRIALS))

@@ -466,6 +466,9 @@ SPARSE: Final[dict[str, Callable[[Fields], Model]]] = {
         sparse=partial(routed, experts="num_experts"),
         sparsity=sparse_by_step,
     ),
+    "qwen3_omni_moe_text": partial(
+        build, mixer=qwen3, sparse=partial(routed, experts="num_experts"), sparsity=sparse_by_step
+    ),
     "qwen3_vl_moe_text": partial(
         build, mixer=qwen3, sparse=partial(routed, experts="num_experts"), sparsity=sparse_by_step
     ),

@@ -96,6 +96,7 @@ MULTIMODAL: Final[dict[str, Callable[[Fields], Model]]] = {
     "qwen2_5_vl": qwen_vl,
     "qwen3_5": with_tower,
     "qwen3_5_moe": with_tower,
+    "qwen3_omni_moe": lambda f: with_tower(f.part("thinker_config")),
     "qwen3_vl": with_tower,
     "qwen3_vl_moe": with_tower,
     "step3p7": with_tower,

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, Final, cast
 
 from tonnage.model.hf.fields import Fields
+from tonnage.model.hf.omni import audio_encoder
 from tonnage.model.hf.tower_counts import (
     clip_parameters,
     conformer_front_end_parameters,
@@ -414,6 +415,8 @@ TOWERS: Final[dict[str, Callable[[Fields], Encoder]]] = {
     "qwen2_5_vl_vision": qwen2_5_vit,
     "qwen2_audio_encoder": whisper_encoder,
     "qwen2_vl_vision": qwen2_vit,
+    "qwen3_omni_moe_audio_encoder": audio_encoder,
+    "qwen3_omni_moe_vision_encoder": deepstack_vit,
     "qwen3_5_moe_vision": qwen3_vit,
     "qwen3_5_vision": qwen3_vit,
     "qwen3_vl_moe_vision": deepstack_vit,

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final, cast
 
 from tonnage.model.hf.fields import Fields
+from tonnage.model.hf.omni import speech_parameters
 from tonnage.model.hf.tower_counts import (
     linear_parameters,
     merger_parameters,
@@ -173,6 +174,13 @@ def qwen2_audio(f: Fields) -> Encoder:
     return joined(audio, linear_parameters(audio.hidden_size, text_width(f)), 2)
 
 
+def qwen3_omni(f: Fields) -> Encoder | None:
+    """Qwen3-Omni: eyes and ears with their own projections, and what it speaks with."""
+    thinker = f.part("thinker_config")
+    found = together([tower(thinker.part("vision_config")), tower(thinker.part("audio_config"))])
+    return replace(found, num_parameters=found.num_parameters + speech_parameters(f)) if found else None
+
+
 def minimax_m3(f: Fields) -> Encoder:
     """MiniMax M3: two matrices a patch, then two more for each group of merged patches."""
     part = f.part("vision_config")
@@ -250,6 +258,7 @@ FAMILIES: Final[dict[str, Callable[[Fields], Encoder | None]]] = {
     "qwen2_vl": with_own_merger,
     "qwen3_5": with_own_merger,
     "qwen3_5_moe": with_own_merger,
+    "qwen3_omni_moe": qwen3_omni,
     "qwen3_vl": with_own_merger,
     "qwen3_vl_moe": with_own_merger,
     "smolvlm": idefics3,
