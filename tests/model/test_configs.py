@@ -83,7 +83,8 @@ def test_every_configuration_of_the_shared_facts_is_counted_or_refused(shared):
             found = count(model_from_config(config))
         except RequestError as error:
             assert "total_params" not in row
-            assert f"family '{row['model_type']}' is unknown" in str(error)
+            # a family that is not known, or Qwen3-Omni without a size of its talker, which has no usual value
+            assert "is unknown" in str(error) or "'shared_expert_intermediate_size' is missing" in str(error)
             refused.add(row["model_type"])
             continue
         if "total_params" in row:
