@@ -6,18 +6,18 @@ Exit codes: 0 yes, 1 a fault of ours, 2 the request is wrong, 3 the answer is no
 
 from __future__ import annotations
 
+import errno
 import gc
-import json
+import io
 import os
 import sys
 from importlib import import_module
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 
 from tonnage import __version__
-from tonnage.errors import BadFileError, TonnageError
+from tonnage.errors import OutsideError, TonnageError
 
 # In the order of the road: each verb is `tonnage.cli.<verb>.command`.
 VERBS: tuple[str, ...] = ("model", "gpus", "plan", "explain", "score")
@@ -36,25 +36,30 @@ class Verbs(click.Group):
         del ctx
         return import_module(f"tonnage.cli.{cmd_name}").command if cmd_name in VERBS else None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb, and the user's defaults for it."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is not None and command is not None and not {"-h", "--help"} & set(rest):
+            from tonnage.cli.settings import defaults
 
-def config_path() -> Path:
-    """Return where the user's defaults lie."""
-    base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111  pathlib raises without a home
-    return Path(os.environ.get("TONNAGE_CONFIG") or f"{base}/tonnage/config.toml")
+            ctx.default_map = {name: defaults(name, command, VERBS)}
+        return name, command, rest
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb; a reader that has gone is no fault, though click would end with code 1."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise _NobodyReadsError from error
 
 
-def _defaults() -> dict[str, Any]:
-    """Read the user's defaults, a table a verb: `[plan]` then `gpu = ["rtx-4080"]`."""
-    path = config_path()
-    try:
-        text = path.read_text(encoding="utf-8")
-        import tomllib
+class _NobodyReadsError(Exception):
+    """What reads our output has gone: `tonnage … | head`."""
 
-        return tomllib.loads(text)
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise BadFileError(f"cannot be read: {error}", where=str(path), fix="mend or remove it") from error
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TONNAGE"})
@@ -71,39 +76,69 @@ def group() -> None:
 
 def _fail(error: TonnageError, *, is_json: bool) -> NoReturn:
     if is_json:
-        print(json.dumps({"error": {"what": error.what, "where": error.where, "fix": error.fix}}, ensure_ascii=False))
+        from tonnage.cli.options import write_json
+
+        try:
+            write_json({"error": {"what": error.what, "where": error.where, "fix": error.fix}})
+            sys.stdout.flush()
+        except OSError:
+            _drop_output()
     print(f"tonnage: {error}", file=sys.stderr)
     sys.exit(error.exit_code)
+
+
+def _drop_output() -> None:
+    """Send what is still to be written nowhere, so that Python does not try again when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _open_streams() -> None:
+    """Give a closed stream an end, and write ? for what a terminal's encoding lacks."""
+    sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115  as long as the process
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code."""
     gc.set_threshold(100_000, 50, 50)  # one answer and the end: little becomes garbage, looking for it costs a tenth
     arguments = sys.argv[1:] if arguments is None else arguments
-    is_json = "--json" in arguments
+    _open_streams()
     try:
-        code = group.main(arguments, "tonnage", standalone_mode=False, default_map=_defaults())
+        code = group.main(arguments, "tonnage", standalone_mode=False)
         sys.stdout.flush()
         sys.exit(code if isinstance(code, int) else 0)
-    except TonnageError as error:
-        _fail(error, is_json=is_json)
+    except (_NobodyReadsError, BrokenPipeError):
+        _drop_output()
+        sys.exit(0)
     except click.exceptions.Abort:
         sys.exit(130)
-    except click.ClickException as error:
-        context = getattr(error, "ctx", None)
-        where = context.command_path.removeprefix("tonnage").strip() if context else ""
-        fix = f"see: {context.command_path} --help" if context else ""
-        _fail(_usage(error.format_message(), where, fix), is_json=is_json)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except Exception as error:
         if os.environ.get("TONNAGE_DEBUG"):
             raise
-        fault = TonnageError(
-            f"a fault of ours: {type(error).__name__}: {error}", fix="TONNAGE_DEBUG=1 shows where; please report it"
-        )
-        _fail(fault, is_json=is_json)
+        from tonnage.cli.options import wants_json
+
+        if isinstance(error, OSError) and error.errno in _FULL:
+            _drop_output()
+        _fail(_failure(error), is_json="--json" in arguments or wants_json())
+
+
+def _failure(error: Exception) -> TonnageError:
+    """Return what to say of an exception."""
+    if isinstance(error, TonnageError):
+        return error
+    if isinstance(error, click.ClickException):
+        context = getattr(error, "ctx", None)
+        where = context.command_path.removeprefix("tonnage").strip() if context else ""
+        fix = f"see: {context.command_path} --help" if context else ""
+        return _usage(error.format_message(), where, fix)
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return OutsideError(f"cannot be written: {error.strerror}", where="output", fix="make room, or write elsewhere")
+    return TonnageError(
+        f"a fault of ours: {type(error).__name__}: {error}", fix="TONNAGE_DEBUG=1 shows where; please report it"
+    )
 
 
 def _usage(what: str, where: str, fix: str) -> TonnageError:

@@ -29,11 +29,40 @@ def _choose(ctx: click.Context, param: click.Parameter, value: str | None) -> st
     return chosen
 
 
+_as_json = [False]
+
+
+def wants_json() -> bool:
+    """Whether --json, its variable or the settings file asked for JSON: failures are objects then too."""
+    return _as_json[0]
+
+
+def _remember_json(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+    del ctx, param
+    _as_json[0] = value
+    return value
+
+
 def common(function: Function) -> Function:
     """Add the options that every verb takes; the function receives `is_json` and `is_quiet`."""
     for decorate in (
-        click.option("--json", "is_json", is_flag=True, help="One JSON object on standard output, nothing else there."),
-        click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Nothing on standard error but failures."),
+        click.option(
+            "--json",
+            "is_json",
+            is_flag=True,
+            is_eager=True,
+            envvar="TONNAGE_JSON",
+            callback=_remember_json,
+            help="One JSON object on standard output, nothing else there.",
+        ),
+        click.option(
+            "-q",
+            "--quiet",
+            "is_quiet",
+            is_flag=True,
+            envvar="TONNAGE_QUIET",
+            help="Nothing on standard error but failures.",
+        ),
         click.option(
             "--lang",
             type=click.Choice(LANGUAGES),
@@ -49,7 +78,13 @@ def common(function: Function) -> Function:
 
 def emit_json(value: dict[str, Any]) -> None:
     """Print one JSON object with its schema number."""
-    print(json.dumps({"schema": 1, **value}, ensure_ascii=False, allow_nan=False))
+    write_json({"schema": 1, **value})
+
+
+def write_json(value: dict[str, Any]) -> None:
+    """Print one JSON object, in characters that standard output can hold."""
+    is_unicode = "utf" in (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
+    print(json.dumps(value, ensure_ascii=not is_unicode, allow_nan=False))
 
 
 def note(text: str, *, is_quiet: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tonnage.plan.adopt import Adopted
     from tonnage.plan.types import Answer, Request
 
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 _LOAD = ("context", "concurrency", "input_tokens", "output_tokens", "ttft", "tpot", "seq_len", "global_batch", "tokens",
          "lora_rank")  # fmt: skip
 _LIMITS = {
@@ -136,7 +138,10 @@ def command(spec: str | None, pick: int, output: str | None, is_json: bool, is_q
     tonnage plan Qwen/Qwen3.5-35B-A3B --budget "25000 CNY"
     """
     from tonnage import api
+    from tonnage.errors import RequestError
 
+    if is_json and output == "-":
+        raise RequestError("-o - and --json both write there", where="standard output", fix="leave out one of them")
     adopted = _adopt(words["import"], is_quiet=is_quiet)
     request = _request(spec, words, adopted)
     today = None if request.limits.today is None else _today(request.limits.today, is_quiet=is_quiet)
@@ -191,9 +196,11 @@ def read_text(path: str, most: int) -> str:
 
     try:
         if path == "-":
-            return sys.stdin.read(most + 1)
-        with Path(path).open("rb") as file:
-            return file.read(most + 1).decode("utf-8")
+            return sys.stdin.read(most + 1).removeprefix("\ufeff")
+        # A named pipe that nobody writes to is empty; opened in the plain way it would wait for ever.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NO_WAIT)) as file:
+            os.set_blocking(file.fileno(), True)
+            return file.read(most + 1).decode("utf-8-sig")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not text"
         raise BadFileError(f"cannot be read: {reason}", where=path[:200], fix="give the path of a text file") from None
