@@ -106,8 +106,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     gc.set_threshold(100_000, 50, 50)  # one answer and the end: little becomes garbage, looking for it costs a tenth
     arguments = sys.argv[1:] if arguments is None else arguments
     _open_streams()
+    asked = {"is_json": "--json" in arguments}
     try:
-        code = group.main(arguments, "tonnage", standalone_mode=False)
+        code = group.main(arguments, "tonnage", standalone_mode=False, obj=asked)
         sys.stdout.flush()
         sys.exit(code if isinstance(code, int) else 0)
     except (_NobodyReadsError, BrokenPipeError):
@@ -118,11 +119,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except Exception as error:
         if os.environ.get("TONNAGE_DEBUG"):
             raise
-        from tonnage.cli.options import wants_json
-
         if isinstance(error, OSError) and error.errno in _FULL:
             _drop_output()
-        _fail(_failure(error), is_json="--json" in arguments or wants_json())
+        _fail(_failure(error), is_json=asked["is_json"])
 
 
 def _failure(error: Exception) -> TonnageError:

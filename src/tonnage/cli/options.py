@@ -29,17 +29,10 @@ def _choose(ctx: click.Context, param: click.Parameter, value: str | None) -> st
     return chosen
 
 
-_as_json = [False]
-
-
-def wants_json() -> bool:
-    """Whether --json, its variable or the settings file asked for JSON: failures are objects then too."""
-    return _as_json[0]
-
-
 def _remember_json(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
-    del ctx, param
-    _as_json[0] = value
+    """Tell `main` that failures are objects too: a variable or the settings file may have asked for it."""
+    del param
+    ctx.obj["is_json"] = value
     return value
 
 
