@@ -1,8 +1,8 @@
 """Write every generated part of the documents, or say with --check which are stale.
 
 Pages named in PAGES are generated whole. In any other page a part between `<!-- run: tonnage … -->` and
-`<!-- end -->` is the real output of that command; the commands of one page share a folder that starts empty, so a
-later one reads what an earlier one wrote. `cat FILE` shows such a file.
+`<!-- end -->` is the real output of that command, or its first lines where ` | head -N` follows. The commands of one
+page share a folder that starts empty, so a later one reads what an earlier one wrote. `cat FILE` shows such a file.
 """
 
 from __future__ import annotations
@@ -53,11 +53,13 @@ def run(arguments: list[str]) -> str:
 
 def show(command: str) -> str:
     """Return a command and what it prints, as a terminal shows them."""
-    program, *arguments = shlex.split(command)
+    whole, _, most = command.partition(" | head -")
+    program, *arguments = shlex.split(whole)
     if program == "cat":
         return Path(arguments[0]).read_text(encoding="utf-8").rstrip()
     assert program == "tonnage", command
-    return f"$ {command}\n{run(arguments)}"
+    lines = run(arguments).splitlines()
+    return "\n".join([f"$ {command}", *lines[: int(most) if most else None]]).rstrip()
 
 
 def refresh(page: str) -> str:
