@@ -43,7 +43,7 @@ class Watched(Mapping):
         return self._parts[key] if key in self._parts else self._config[key]
 
     def __contains__(self, key: object) -> bool:
-        self._read.add(key)
+        self._read.add(str(key))
         return key in self._config
 
     def __iter__(self) -> Iterator[str]:
