@@ -29,6 +29,7 @@ PARTS_ONLY = {
     "glm4v_text",
     "qwen2_5_vl_text",
     "qwen2_vl_text",
+    "qwen3_omni_moe_text",
     "qwen3_vl_moe_text",
     "qwen3_vl_text",
     "step3p5",
