@@ -65,7 +65,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TONNAGE"})
 @click.version_option(__version__, prog_name="tonnage")
 def group() -> None:
-    """Plan, deploy, run, verify, watch and diagnose language models: training and serving, one card to thousands.
+    """Plan the training and serving of language models, one card to thousands: what fits, how fast, at what cost.
 
     \b
     tonnage model Qwen/Qwen3.5-27B                        what it is
