@@ -32,7 +32,8 @@ def _choose(ctx: click.Context, param: click.Parameter, value: str | None) -> st
 def _remember_json(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
     """Tell `main` that failures are objects too: a variable or the settings file may have asked for it."""
     del param
-    ctx.obj["is_json"] = value
+    if isinstance(ctx.obj, dict):
+        ctx.obj["is_json"] = value
     return value
 
 

@@ -623,7 +623,10 @@ def estimate_serving(candidate: Candidate, accounting: EngineAccounting) -> Esti
     times = serving_times(load, rates, needs.cache_tokens)
     footprint = _footprint(candidate, needs)
     replicas = load.dp
-    throughput = float(times.throughput_tokens_per_s) * replicas
+    in_flight = candidate.workload.concurrency if isinstance(candidate.workload, Serving) else replicas
+    # Copies without a request of their own give nothing: one request on eight copies is served by one of them.
+    busy = in_flight / -(-in_flight // replicas)
+    throughput = float(times.throughput_tokens_per_s) * busy
     most = largest_concurrency(load, accounting)
     return Estimate(
         candidate=candidate,

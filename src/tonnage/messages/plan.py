@@ -38,6 +38,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{name} is an unofficial board: no warranty, altered firmware; test it under load before you rely on it",
         "{name} 是非官方改装卡：无质保、固件经修改，使用前请做满载测试",
     ),
+    "beyond": (
+        "{asked:,} tokens are more than the {most:,} that the model was made for: engines refuse it without RoPE scaling",
+        "{asked:,} 个 token 超过模型支持的 {most:,}：不做 RoPE 缩放，引擎会拒绝",
+    ),
     "mixed": (
         "the cards differ: every share is cut for {num} of the smallest, {name}",
         "显卡型号不同：按 {num} 张最小的 {name} 划分",

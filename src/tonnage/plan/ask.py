@@ -67,7 +67,12 @@ def answer(
         found,
         assumptions=tuple(dict.fromkeys(_assumed(request, placed, found))),
         prices=tuple(dict.fromkeys(_priced(request, found, prices))),
-        warnings=(*model.warnings, *(placed.warnings if placed else ()), *_old(request, found, prices)),
+        warnings=(
+            *model.warnings,
+            *_beyond(request, model),
+            *(placed.warnings if placed else ()),
+            *_old(request, found, prices),
+        ),
     )
 
 
@@ -93,6 +98,14 @@ def _priced(request: Request, found: Answer, prices: price.Prices) -> Iterator[s
     yield from price.rate_notes(request.limits, prices)
     keys = dict.fromkeys(key for plan in found.plans for key in price.counted(plan.estimate, request.limits))
     yield from (price.assumption_text(key, prices.assumed) for key in keys)
+
+
+def _beyond(request: Request, model: Model) -> Iterator[str]:
+    """Warn of sequences longer than the model was made for: an engine refuses them, or its answers are worthless."""
+    load, most = request.workload, model.max_position_tokens
+    asked = load.context_tokens if isinstance(load, Serving) else load.seq_len
+    if most is not None and asked > most:
+        yield say("plan.beyond", asked=asked, most=most)
 
 
 def _assumed(request: Request, placed: Placed | None, found: Answer) -> Iterator[str]:

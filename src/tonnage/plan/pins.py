@@ -89,7 +89,8 @@ def read_pin(path: str, value: object, where: str = "") -> tuple[str, Scalar]:
         import difflib  # noqa: PLC0415  only a mistake pays for it
 
         near = tuple(difflib.get_close_matches(path, PINS, n=3, cutoff=0.4))
-        raise UnknownNameError(f"'{path[:60]}' is not a field of a plan", where="--set", suggestions=near)
+        fix = "" if near else f"fields are {', '.join(PINS)}"
+        raise UnknownNameError(f"'{path[:60]}' is not a field of a plan", where="--set", fix=fix, suggestions=near)
     pin = PINS[path]
     return path, _READERS[pin.kind](pin, text, where)
 
@@ -191,15 +192,19 @@ def write_pin(path: str, value: Scalar) -> tuple[str, ...]:
 
 
 def settle(pins: Mapping[str, Scalar], num_layers: int) -> dict[str, Scalar]:
-    """Return the pins with "all" and "all-12" layers counted.
+    """Return the pins with "all" and "all-12" layers counted, and more layers than there are as all of them.
 
     >>> settle({"offload.num_cpu_layers": "all-12", "layout.tp": 2}, 48)
     {'offload.num_cpu_layers': 36, 'layout.tp': 2}
     """
     settled = dict(pins)
     for path, value in pins.items():
-        if path in PINS and PINS[path].kind == "layers" and isinstance(value, str):
+        if path not in PINS or PINS[path].kind != "layers":
+            continue
+        if isinstance(value, str):
             settled[path] = max(0, num_layers - int(value.removeprefix("all").lstrip("-") or "0"))
+        else:
+            settled[path] = min(int(value), num_layers)
     return settled
 
 

@@ -40,6 +40,8 @@ _HOUR: Final = 3600.0
 _LEAST_ON_BASEBOARD: Final = 4
 # A job that stops take so many times its length from is said not to finish.
 _MOST_STRETCHED: Final = 10.0
+# Of a cluster that nearly always has a machine missing; only the price of a token is told from it.
+_LEAST_RATE: Final = 1e-9
 # What a person gives, or has in a file of their own, is taken as it is.
 _SURE_KINDS: Final = ("given", "own")
 
@@ -367,7 +369,7 @@ def _spot(
         if work is None:
             million = propagated(
                 lambda hour, tokens, share: cost.usd_per_million_tokens(
-                    hour, tokens * share, assumed.best("idle_ratio")
+                    hour, max(tokens * share, _LEAST_RATE), assumed.best("idle_ratio")
                 ),
                 spot,
                 rate,

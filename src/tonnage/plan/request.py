@@ -29,7 +29,8 @@ _DEFAULTS: Final = {
     "context": 8192, "concurrency": 1, "seq_len": 2048, "global_batch": 8, "lora_rank": 16,
 }  # fmt: skip
 _PRETRAIN_DEFAULTS: Final = {"seq_len": 4096, "global_batch": 256}
-_LARGEST_NUMBER_OF_DEVICES: Final = 1 << 20
+_MOST_NODES: Final = 1 << 17
+_MOST_DEVICES_OF_A_NODE: Final = 1024
 _MONEY: Final = re.compile(r"\s*([0-9][0-9_,]*(?:\.[0-9]+)?)\s*([A-Za-z]{3})\s*(/\s*h)?\s*", re.ASCII)
 
 
@@ -61,7 +62,10 @@ def parse_gpu(text: str) -> tuple[str, int]:
     if not colon:
         name, number = number, "1"
     is_number = number.isascii() and number.isdigit() and len(number) <= 7
-    if not name or not is_number or not 0 < int(number) <= _LARGEST_NUMBER_OF_DEVICES:
+    if name and is_number and int(number) > _MOST_DEVICES_OF_A_NODE:
+        what = f"{number} cards are more than one machine holds"
+        raise RequestError(what, where="--gpu", fix=f"write --gpu {name}:8 and --nodes for the number of machines")
+    if not name or not is_number or not 0 < int(number) <= _MOST_DEVICES_OF_A_NODE:
         raise RequestError(
             f"'{text[:60]}' names no hardware", where="--gpu", fix="write NAME or NAME:N, like rtx-4090:2"
         )
@@ -123,8 +127,10 @@ def make_request(
     """
     if not model or len(model) > 4096 or "\0" in model:
         raise RequestError("no model is named", where="MODEL", fix="write a hub id such as Qwen/Qwen3.5-27B, or a path")
-    if not 1 <= nodes <= _LARGEST_NUMBER_OF_DEVICES:
-        raise RequestError(f"'{nodes}' does not do", where="--nodes", fix="write a whole number, 1 or more")
+    if not 1 <= nodes <= _MOST_NODES:
+        raise RequestError(
+            f"'{nodes}' does not do", where="--nodes", fix=f"write a whole number from 1 to {_MOST_NODES}"
+        )
     fixed = dict(read_pin(path, value, where=_flag_of(path)) for path, value in (pins or {}).items())
     fixed |= dict(read_pin(*_split_set(text)) for text in sets)
     workload, assumed = _make_workload(goal, finetune, {k: v for k, v in (load or {}).items() if v is not None})

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from tonnage.errors import OutsideError
+from tonnage.errors import OutsideError, RequestError
 from tonnage.hardware.catalogue import device, find_device
 from tonnage.hardware.ecosystem import driver_class, risks
 from tonnage.hardware.host import default_host, parse_host
@@ -56,6 +56,9 @@ def place(where: Where) -> Placed:
     if where.reserve_bytes is None and any(driver_class(one) == "geforce" for one, _ in found):
         reserved = DESKTOP_RESERVE_BYTES
         assumptions.append(say("plan.assumed_reserve", reserve=format_bytes(reserved, 0)))
+    if reserved >= devices[0].memory_bytes:
+        what = f"{format_bytes(reserved)} leave nothing of {devices[0].name}'s {format_bytes(devices[0].memory_bytes)}"
+        raise RequestError(what, where="--reserve", fix="write what the desktop and others take of each card")
     if where.num_nodes > 1:
         assumptions.append(say("plan.assumed_network"))
     warnings = dict.fromkeys(text for one, _ in found for text in risks(one))
@@ -99,6 +102,7 @@ def place_here(where: Where, sample: MachineSample) -> Placed:
     devices = _smallest_first(replace(find_device(one.name), memory_bytes=one.memory_bytes) for one in sample.devices)
     taken = max(one.taken_bytes for one in sample.devices)
     reserved = taken if where.reserve_bytes is None else where.reserve_bytes
+    reserved = min(reserved, devices[0].memory_bytes - 1)
     host = _host(where, devices[0])
     assumptions: list[str] = []
     if where.host is None:

@@ -38,7 +38,11 @@ def read_spec(spec: str, stdin: BinaryIO | None = None) -> Model:
 def _from_hub(spec: str) -> Model:
     is_modelscope = spec.lower().startswith(_MODELSCOPE)
     match = _HUB_ID.fullmatch(spec[len(_MODELSCOPE) :] if is_modelscope else spec)
-    if match is None:
+    if (
+        match is None
+        or any(part[-1] in ".-" or part[0] in ".-" for part in match["id"].split("/"))
+        or re.search(r"--|\.\.|\.git$", match["id"])
+    ):
         raise UnknownNameError(
             f"no model is called '{_shown(spec)}'",
             where="MODEL",

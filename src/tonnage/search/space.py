@@ -81,6 +81,15 @@ def serving_layouts(model: Model, num_devices: int, devices_per_node: int, ways:
 
     An engine without data parallelism uses as many devices as one copy can be split over.
     """
+    if "dp" in ways:
+        return _splits(model, num_devices, devices_per_node, ways)
+    most = min(num_devices, devices_per_node * model.num_layers)  # no copy is split further
+    return next(
+        (found for number in range(most, 0, -1) if (found := _splits(model, number, devices_per_node, ways))), ()
+    )
+
+
+def _splits(model: Model, num_devices: int, devices_per_node: int, ways: Sequence[str]) -> tuple[Layout, ...]:
     heads = head_counts(model)
     layouts: list[Layout] = []
     for tp in divisors(num_devices) if "tp" in ways else (1,):
@@ -90,8 +99,6 @@ def serving_layouts(model: Model, num_devices: int, devices_per_node: int, ways:
             rest = num_devices // (tp * pp)
             if pp <= model.num_layers and (rest == 1 or "dp" in ways):
                 layouts.append(Layout(dp=rest, tp=tp, pp=pp))
-    if not layouts and num_devices > 1:
-        return serving_layouts(model, num_devices - 1, devices_per_node, ways)
     return tuple(layouts)
 
 

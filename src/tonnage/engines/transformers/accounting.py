@@ -72,8 +72,12 @@ class Accounting:
         )
 
     def cache_bytes_per_request(self, load: ServingLoad, num_tokens: Count) -> Bytes:
-        """Cache of one sequence: a window keeps one token less than its length after a step."""
-        has = held(load.shape, load.pp, load.num_cpu_layers, load.num_cpu_expert_layers)
+        """Cache of one sequence: a window keeps one token less than its length after a step.
+
+        Layers on the host lend their weights to the device, which computes with them: their cache lies on the device
+        (accelerate 1.15, `hooks.py`, `AlignDevicesHook`).
+        """
+        has = held(load.shape, load.pp, 0, 0)
         total: Bytes = state_bytes_per_sequence(load, has.state_layers, load.compute_bytes_per_element, 4.0)
         for group, num_layers in zip(load.shape.cache_groups, has.cache_layers, strict=True):
             kept = num_tokens if group.window_tokens is None else at_most(num_tokens, group.window_tokens - 1)

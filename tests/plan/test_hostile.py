@@ -1,0 +1,62 @@
+"""Requests at the edges: nothing left of a card, more machines than exist, copies that have no request."""
+
+from __future__ import annotations
+
+import pytest
+from tests.conftest import call_tonnage
+
+from tonnage.model.catalogue import find
+from tonnage.plan.pins import settle
+from tonnage.search.space import serving_layouts
+
+
+def test_a_reserve_of_all_the_memory_is_refused():
+    answer = call_tonnage("plan", "Qwen/Qwen3-8B", "--gpu", "rtx-4080", "--reserve", "16 GiB")
+    assert answer.code == 2
+    assert "--reserve" in answer.err
+
+
+def test_more_cards_than_a_machine_holds_are_refused():
+    answer = call_tonnage("plan", "Qwen/Qwen3-8B", "--gpu", "rtx-4080:1000000")
+    assert answer.code == 2
+    assert "--nodes" in answer.err
+
+
+def test_a_prime_number_of_machines_is_answered():
+    answer = call_tonnage("plan", "Qwen/Qwen3-8B", "--gpu", "h100:8", "--nodes", "100003")
+    assert answer.code == 0
+    model = find("Qwen/Qwen3-8B")
+    assert {layout.num_devices for layout in serving_layouts(model, 800_024, 8, ("tp", "pp"))} == {288}
+
+
+def test_copies_without_a_request_add_no_speed():
+    def rate(*words: str) -> float:
+        answer = call_tonnage("plan", "Qwen/Qwen3-8B", "--engine", "vllm", "--quant", "fp8", "--json", *words)
+        return answer.json["plans"][0]["performance"]["tokens_per_s"]["best"]
+
+    alone = rate("--gpu", "rtx-4090")
+    assert rate("--gpu", "rtx-4090:8", "--dp", "8", "--tp", "1", "--pp", "1") == pytest.approx(alone)
+    assert rate("--gpu", "rtx-4090:8", "--dp", "8", "--tp", "1", "--pp", "1", "--concurrency", "8") == pytest.approx(
+        8 * alone
+    )
+
+
+def test_more_layers_than_there_are_mean_all_of_them():
+    assert settle({"offload.num_cpu_layers": 999}, 40) == {"offload.num_cpu_layers": 40}
+
+
+def test_a_context_beyond_the_model_is_said():
+    answer = call_tonnage("plan", "Qwen/Qwen3-8B", "--gpu", "h100", "--context", "300000", "--json")
+    assert any("40,960" in text for text in answer.json["warnings"])
+
+
+def test_the_cache_of_layers_on_the_host_is_counted():
+    answer = call_tonnage("plan", "Qwen/Qwen3.5-35B-A3B", "--gpu", "rtx-4080", "--context", "10000000000")
+    assert answer.code == 3
+
+
+@pytest.mark.parametrize("name", ["Qwen/..", "Qwen/-x", "a--b/c", "a/b.git"])
+def test_names_that_no_hub_takes(name):
+    answer = call_tonnage("model", name)
+    assert answer.code == 2
+    assert "fault of ours" not in answer.err
