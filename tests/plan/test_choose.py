@@ -9,6 +9,7 @@ import pytest
 
 from tonnage import api
 from tonnage.cli.plan import command as plan_command
+from tonnage.model.catalogue import names
 from tonnage.plan.choose import pinned
 from tonnage.plan.request import arguments, make_request
 from tonnage.plan.types import Request
@@ -24,7 +25,7 @@ def read_back(command: str) -> Request:
 
     words = shlex.split(command)
     assert words[:2] == ["tonnage", "plan"]
-    context = plan_command.make_context("plan", words[2:])
+    context = plan_command.make_context("plan", words[2:], obj={})
     given = dict(context.params)
     for name in ("pick", "output", "is_json", "is_quiet"):
         given.pop(name)
@@ -177,3 +178,15 @@ def test_the_pools_add_up_to_the_total():
         held = plan.estimate.footprint
         for is_on_host, total in ((False, held.total.best), (True, held.host_total.best)):
             assert sum(p.bytes for p in held.pools if p.is_on_host == is_on_host) == pytest.approx(total, rel=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", names())
+def test_every_model_of_the_catalogue_is_answered(name):
+    for words in (
+        {"gpus": ["rtx-4090"]},
+        {"gpus": ["h100-sxm5:8"], "load": {"concurrency": "16"}},
+        {"gpus": ["rtx-4090"], "goal": "finetune", "finetune": "lora"},
+    ):
+        answer = api.plan(make_request(name, **words))
+        assert answer.plans or answer.rejections

@@ -20,7 +20,7 @@ def estimate(*, weights="q4_k_m", seconds=0.01, total=10 * GIB, layers=0, engine
         precision=Precision(weights=weights), offload=Offload(num_cpu_layers=layers), engine=engine
     )
     made = make_estimate(candidate, total=total)
-    speed = replace(made.performance, tpot_seconds=Interval.around(seconds, 0.2))
+    speed = replace(made.performance, tokens_per_s=Interval.around(1 / seconds, 0.2))
     return replace(made, performance=speed)
 
 

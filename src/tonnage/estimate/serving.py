@@ -30,7 +30,7 @@ class CacheGroup:
 
     layers: tuple[int, ...]
     num_kv_heads: int
-    num_elements_per_head: int  # key and value together
+    num_elements_per_head: float  # key and value together; less than one where an entry stands for many tokens
     num_index_elements: int  # a sparse selector's own keys
     window_tokens: int | None
     is_latent: bool

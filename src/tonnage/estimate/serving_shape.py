@@ -10,6 +10,7 @@ from tonnage.estimate.weights import weights_bytes
 from tonnage.model.matrices import EXPERTS, ROUTER, Matrix, layer_matrices
 from tonnage.model.types import (
     Attention,
+    CompressedAttention,
     GatedDeltaNet,
     LatentAttention,
     Layer,
@@ -178,12 +179,15 @@ def _cache_groups(model: Model) -> tuple[CacheGroup, ...]:
     found: dict[Mixer, list[int]] = {}
     for index, layer in enumerate(model.layers):
         for mixer in layer.mixers:
-            if isinstance(mixer, LatentAttention) or (isinstance(mixer, Attention) and not mixer.source_width):
+            is_kept = isinstance(mixer, LatentAttention | CompressedAttention)
+            if is_kept or (isinstance(mixer, Attention) and not mixer.source_width):
                 found.setdefault(mixer, []).append(index)
     groups: list[CacheGroup] = []
     for mixer, layers in found.items():
         if isinstance(mixer, LatentAttention):
             groups.append(_latent_group(mixer, tuple(layers)))
+        elif isinstance(mixer, CompressedAttention):
+            groups += _compressed_groups(mixer, tuple(layers))
         elif isinstance(mixer, Attention):
             value_dim = mixer.value_head_dim or mixer.head_dim
             groups.append(
@@ -218,11 +222,38 @@ def _latent_group(mixer: LatentAttention, layers: tuple[int, ...]) -> CacheGroup
     )
 
 
+def _compressed_groups(mixer: CompressedAttention, layers: tuple[int, ...]) -> list[CacheGroup]:
+    """Return DeepSeek-V4's window, and beside it the compressed entries as the share of one that each token fills."""
+    pair_flop = 4.0 * mixer.num_heads * mixer.head_dim
+    window = CacheGroup(
+        layers=layers,
+        num_kv_heads=1,
+        num_elements_per_head=mixer.head_dim,
+        num_index_elements=0,
+        window_tokens=mixer.window_tokens,
+        is_latent=False,
+        flop_per_pair=pair_flop,
+        latent_flop_per_pair=pair_flop,
+    )
+    if mixer.compress_tokens is None:
+        return [window]
+    share, indexer = 1.0 / mixer.compress_tokens, mixer.indexer
+    entries = replace(
+        window,
+        window_tokens=None,
+        num_elements_per_head=share * (mixer.head_dim + (indexer.head_dim if indexer else 0)),
+        flop_per_pair=share * pair_flop,
+        latent_flop_per_pair=share * pair_flop,
+        num_selected_tokens=indexer.top_k * mixer.compress_tokens if indexer else None,
+    )
+    return [window, entries]
+
+
 def _state_groups(model: Model) -> tuple[StateGroup, ...]:
     found: dict[Mixer, list[int]] = {}
     for index, layer in enumerate(model.layers):
         for mixer in layer.mixers:
-            if not isinstance(mixer, Attention | LatentAttention):
+            if not isinstance(mixer, Attention | LatentAttention | CompressedAttention):
                 found.setdefault(mixer, []).append(index)
     groups: list[StateGroup] = []
     for mixer, layers in found.items():

@@ -17,6 +17,7 @@ from tonnage.units import format_bytes
 from tonnage.workload.types import Serving
 
 MOST_REJECTIONS: Final = 8
+_FEWEST_MORE_BITS: Final = 0.5  # less is not worth a word
 
 
 def choose(scene: Scene, price: Price = lambda estimate: estimate) -> Answer:
@@ -72,7 +73,7 @@ def _reasons(estimate: Estimate, first: Estimate | None) -> Iterator[str]:
     rate, best = estimate.performance.tokens_per_s, first.performance.tokens_per_s if first else None
     if rate and best and best.best > rate.best:
         yield say("plan.slower", percent=round(100 * (1 - rate.best / best.best)), rank=1)
-    if first is not None and rank.weights_bits(estimate) > rank.weights_bits(first):
+    if first is not None and rank.weights_bits(estimate) > rank.weights_bits(first) + _FEWEST_MORE_BITS:
         bits, least = (f"{rank.weights_bits(one):.1f}" for one in (estimate, first))
         yield say("plan.more_bits", bits=bits, least=least)
 

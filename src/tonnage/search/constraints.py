@@ -10,6 +10,7 @@ from tonnage.hardware.types import Cluster, Device
 from tonnage.messages import say
 from tonnage.model.types import (
     Attention,
+    CompressedAttention,
     GatedDeltaNet,
     LatentAttention,
     Layer,
@@ -52,7 +53,7 @@ def _count_heads(model: Model) -> tuple[int, ...]:
     counts: set[int] = set()
     for layer, _ in model.groups():
         for mixer in layer.mixers:
-            if isinstance(mixer, (Attention, LatentAttention, LightningAttention, Mamba2)):
+            if isinstance(mixer, (Attention, CompressedAttention, LatentAttention, LightningAttention, Mamba2)):
                 counts.add(mixer.num_heads)
             elif isinstance(mixer, GatedDeltaNet):
                 counts |= {mixer.num_key_heads, mixer.num_value_heads}

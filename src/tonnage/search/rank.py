@@ -44,17 +44,13 @@ def weights_bits(estimate: Estimate) -> float:
 
 
 def objective_of(estimate: Estimate, objective: str) -> float:
-    """Return the figure to be made small: seconds a token, money for the job, or the price of a token a second."""
+    """Return the figure to be made small: seconds a token (prompts in), money for the job, or the price of a rate."""
     performance, cost = estimate.performance, estimate.cost
     if objective == "cost":
         total, bought, rate = _best(cost.usd_total), _best(cost.purchase_usd), _best(performance.tokens_per_s)
         if total is not None:
             return total
         return float("inf") if bought is None or not rate else bought / rate
-    if objective == "speed" and isinstance(estimate.candidate.workload, Serving):
-        single = _best(performance.tpot_seconds)
-        if single is not None and estimate.candidate.workload.concurrency == 1:
-            return single
     rate = _best(performance.tokens_per_s)
     return float("inf") if not rate else 1 / rate
 
