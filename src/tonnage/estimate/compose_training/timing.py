@@ -219,7 +219,8 @@ def _layer_passes(case: TrainingCase, c: Constants, layer: Layer, x: dict[str, A
     forward: Any = 0.0
     again: Any = 0.0
     num_kernels: float = 0.0
-    for o in layer_operations(layer, case.model.hidden_size):
+    operations = layer_operations(layer, case.model.hidden_size)
+    for o in operations:
         ways = {Split.TENSOR: x["tp"], Split.SEQUENCE: cut, Split.EXPERT: cut, Split.ROUTED: cut}[o.split]
         is_expert = o.split in (Split.EXPERT, Split.ROUTED)
         num_kernels += o.num_kernels if not is_expert or case.software.kernels == "eager" else 4.0
@@ -253,7 +254,7 @@ def _layer_passes(case: TrainingCase, c: Constants, layer: Layer, x: dict[str, A
             total["rerun_flop"] = total["rerun_flop"] + o.flop_per_pair * pairs
         else:
             seconds = roofline.roofline_seconds(tokens * o.flop_per_token / ways, moved, rate, elementwise_rate)
-            total["elementwise"] = total["elementwise"] + seconds * 3.0
+            total["elementwise"] = total["elementwise"] + seconds * (1.0 + c["elementwise_backward_ratio"])
         total["flop"] = total["flop"] + o.flop_per_token * (1.0 + backward)
         total["rerun_flop"] = total["rerun_flop"] + o.flop_per_token
         forward = forward + seconds + extra
@@ -263,7 +264,10 @@ def _layer_passes(case: TrainingCase, c: Constants, layer: Layer, x: dict[str, A
             again = again + seconds * (reruns_products if o.matrices else 1.0)
     total["recomputed"] = where(is_full, forward, where(is_selective, again, 0.0))
     passes = 3.0 + where(is_full, 1.0, 0.0)
-    total["launches"] = num_kernels * passes * c[f"launch_seconds.{case.software.kernels}"] * host_ratio(case, c)
+    blocks = (len(layer.mixers) > 0) + (len(layer.feed_forwards) > 0)
+    called = where(x["tp"] > 1, blocks, 0) + where(x["cp"] > 1, 2.0 * len(layer.mixers), 0.0)
+    called = called + where(x["ep"] > 1, 2.0 * any(o.name == "dispatch" for o in operations), 0.0)
+    total["launches"] = (num_kernels + called * c["collective_kernels"]) * passes * c[f"launch_seconds.{case.software.kernels}"] * host_ratio(case, c)
     return _Passes(**total)
 
 
@@ -310,7 +314,10 @@ def _layer_collectives(case: TrainingCase, c: Constants, x: dict[str, Any], toke
     tensor = collectives.group_bandwidth(x["tp"], np.minimum(x["tp"], per_node), intra, inter)
     reduced = tokens * model.hidden_size * case.element_bytes
     reduce_seconds = collectives.all_reduce_seconds(reduced, x["tp"], tensor, latency) * blocks
+    # Backward hides its reductions behind weight gradients; sequence parallelism gathers its inputs once more there.
     hidden = c["overlap_ratio.tensor"] * _overlaps(case)
+    more = where(x["has_sequence_parallel"] > 0, 1.5, 1.0)
+    passes = (1.0 + is_full) * (1 - hidden) + more * (1 - c["overlap_ratio.tensor_backward"])
 
     routed = sum(
         n * o.moved_elements / 2.0
@@ -335,7 +342,7 @@ def _layer_collectives(case: TrainingCase, c: Constants, x: dict[str, Any], toke
     gathered = tokens * x["cp"] * (keys / model.num_layers) / x["tp"] * case.element_bytes
     rotate = collectives.all_gather_seconds(gathered, x["cp"], context, latency)
     return {
-        "tensor-parallel collectives": reduce_seconds * (2.0 + is_full) * (1 - hidden),
+        "tensor-parallel collectives": reduce_seconds * passes,
         "expert all-to-all": exchange * (2.0 + is_full) * (1 - c["overlap_ratio.expert"]),
         "context-parallel collectives": rotate * (3.0 + is_full) * (1 - c["overlap_ratio.context"]),
     }
@@ -397,8 +404,10 @@ def _data_parallel(
         dense = collectives.all_gather_seconds(local[0] * each, over[0], rate, latency)
         return dense + collectives.all_gather_seconds(local[1] * each, over[1], rate, latency)
 
-    gather, reduce = moved(stored), moved(gradient)
     zero = x["zero_stage"]
+    units = where(zero >= 3, case.model.num_layers / x["pp"] - 1.0, 0.0)
+    more = units * latency * np.log2(np.maximum(over[0], 1))
+    gather, reduce = moved(stored) + more, moved(gradient) + more
     is_sharded = zero >= 3
     communication = where(
         is_sharded,
@@ -420,7 +429,9 @@ def _step_seconds(case: TrainingCase, c: Constants, x: dict[str, Any], local: tu
     gradient = BYTES_PER_ELEMENT[case.precision.gradients]
     master = _FP32_BYTES if case.precision.has_fp32_master else 0.0
     moved = 2.0 * state + gradient + 2.0 * master + 2.0 * case.trained_bytes
-    on_device = stepped * moved / (case.device.bandwidth_bytes_per_s * c["step_bandwidth_ratio"])
+    on_device = stepped * moved / (
+        case.device.bandwidth_bytes_per_s * c[f"step_bandwidth_ratio.{case.software.step}"]
+    )
     on_host = offload.host_step_seconds(
         stepped * case.devices_per_node, 2.0 * state + 3.0 * _FP32_BYTES, case.host_bytes_per_s
     )
