@@ -21,6 +21,10 @@ Evaluate = Callable[[Mapping[str, Floats]], Floats]
 _PERTURBATION: Final = 1e-4
 _PRIOR_RANGE_SHARE: Final = 0.25  # one standard deviation of the prior, in units of the plausible range
 _HUBER: Final = 0.06  # residual, in natural logarithm, from which errors count linearly
+_DAMPINGS: Final = (0.0, 3.0, 30.0, 300.0)  # of a step, in units of the prior
+_FOLD_DAMPINGS: Final = (0.0, 10.0, 100.0)
+_LENGTHS: Final = (1.0, 0.3, 0.1)
+_SHARED: Final = 0.75  # how much of their errors configurations of one family have in common
 _GROSS: Final = 0.5  # residual from which they hardly count any more: another cause than the constants
 
 
@@ -74,14 +78,20 @@ def _robust(residuals: Floats, weights: Floats) -> Floats:
 
 
 def _step(
-    jacobian: Floats, residuals: Floats, weights: Floats, scaled: Floats, guess: Floats, strength: float
+    jacobian: Floats,
+    residuals: Floats,
+    weights: Floats,
+    scaled: Floats,
+    guess: Floats,
+    strength: float,
+    damping: float = 0.0,
 ) -> Floats:
-    """Return new constants in units of their range, inside [0, 1], from one regularised Gauss–Newton step."""
+    """Return new constants in units of their range, inside [0, 1], from one regularised, damped Gauss–Newton step."""
     free = np.ones(len(scaled), dtype=bool)
     target = scaled.copy()
     for _ in range(4):
         j = jacobian[:, free]
-        normal = (j * weights[:, None]).T @ j + strength * np.eye(j.shape[1])
+        normal = (j * weights[:, None]).T @ j + (strength + damping) * np.eye(j.shape[1])
         slope = (j * weights[:, None]).T @ (residuals + jacobian[:, ~free] @ (target - scaled)[~free])
         slope += strength * (scaled - guess)[free]
         target[free] = scaled[free] - np.linalg.solve(normal, slope)
@@ -100,7 +110,7 @@ def fit(
     weights: Floats,
     folds: Sequence[str] | None = None,
     *,
-    num_iterations: int = 12,
+    num_iterations: int = 30,
     num_fold_iterations: int = 3,
     start: Mapping[str, float] | None = None,
 ) -> Fit:
@@ -143,11 +153,14 @@ def fit(
     logs, jacobian = _jacobian(evaluate, constants, low + span * scaled)
     best = cost(logs - target, scaled)
     for _ in range(num_iterations):
-        moved = _step(jacobian, logs - target, _robust(logs - target, weights), scaled, guess, strength)
-        lengths = np.array([1.0, 0.5, 0.25, 0.1])
-        tried = scaled + lengths[:, None] * (moved - scaled)
+        robust = _robust(logs - target, weights)
+        moves = [
+            _step(jacobian, logs - target, robust, scaled, guess, strength, factor * strength) - scaled
+            for factor in _DAMPINGS
+        ]
+        tried = scaled + np.vstack([length * move for move in moves for length in _LENGTHS])
         trials = evaluate(_stack(constants, low + span * tried))
-        costs = [cost(trials[:, i] - target, tried[i]) for i in range(len(lengths))]
+        costs = [cost(trials[:, i] - target, tried[i]) for i in range(len(tried))]
         chosen = int(np.argmin(costs))
         if costs[chosen] >= best * (1 - 1e-5):
             break
@@ -162,12 +175,24 @@ def fit(
     which = np.array([keys.index(key) for key in folds])
     sets = np.tile(scaled, (len(keys), 1))
     fold_logs = np.repeat(logs[:, None], len(keys), axis=1)
+    kept_weights = [np.where(which == k, 0.0, weights) for k in range(len(keys))]
+
+    def fold_cost(k: int, logs_of: Floats, at: Floats) -> float:
+        return float(kept_weights[k] @ _loss(logs_of - target) + strength * np.sum((at - guess) ** 2))
+
+    costs_now = [fold_cost(k, fold_logs[:, k], sets[k]) for k in range(len(keys))]
     for _ in range(num_fold_iterations):
+        tries: list[Floats] = []
         for k in range(len(keys)):
-            kept = which != k
-            r = fold_logs[kept, k] - target[kept]
-            sets[k] = _step(jacobian[kept], r, _robust(r, weights[kept]), sets[k], guess, strength)
-        fold_logs = evaluate(_stack(constants, low + span * sets))
+            r = fold_logs[:, k] - target
+            robust = _robust(r, kept_weights[k])
+            tries += [_step(jacobian, r, robust, sets[k], guess, strength, f * strength) for f in _FOLD_DAMPINGS]
+        trials = evaluate(_stack(constants, low + span * np.vstack(tries)))
+        for i, tried_set in enumerate(tries):
+            k = i // len(_FOLD_DAMPINGS)
+            cost_there = fold_cost(k, trials[:, i], tried_set)
+            if cost_there < costs_now[k]:
+                costs_now[k], sets[k], fold_logs[:, k] = cost_there, tried_set, trials[:, i]
     left_out = fold_logs[np.arange(len(which)), which] - target
     names = [c.name for c in constants]
     by_fold = {key: dict(zip(names, (low + span * sets[k]).tolist(), strict=True)) for k, key in enumerate(keys)}
@@ -183,7 +208,7 @@ def weights_of(configurations: Sequence[str], families: Sequence[str]) -> Floats
         members.setdefault(family, set()).add(configuration)
     return np.array(
         [
-            1.0 / config_counts[configuration] / np.sqrt(len(members[family]))
+            1.0 / config_counts[configuration] / len(members[family]) ** _SHARED
             for configuration, family in zip(configurations, families, strict=True)
         ]
     )

@@ -138,11 +138,14 @@ def _adapter_precision(text: str, quant: str, kind: TrainingKind, compute: str, 
     is_true = any(word in text for word in ("bf16-true", "pure bf16"))
     # peft's prepare_model_for_kbit_training holds everything that bitsandbytes does not quantise in fp32.
     is_prepared = engine == "transformers" and weights in ("nf4", "nf4_dq", "int8") and not is_true
+    keeps_fp32 = "kept fp32" in text and weights not in ("fp16", "bf16")
     return Precision(
         weights=weights,
         compute=compute,
         gradients=half if is_true else "fp32",
-        unquantized="fp32" if ("kept fp32" in text and weights not in ("fp16", "bf16")) or is_prepared else None,
+        # Quantised products return the type of their input: without autocast attention runs in that of the norms.
+        attention="fp32" if keeps_fp32 and "mixed" not in text else None,
+        unquantized="fp32" if keeps_fp32 or is_prepared else None,
     )
 
 

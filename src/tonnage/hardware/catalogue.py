@@ -133,6 +133,24 @@ def slugs() -> tuple[str, ...]:
     return tuple(row["slug"] for row in datafiles.rows(names.GPUS))
 
 
+def years(day: str) -> float:
+    """Return a day, month or year as a number of years.
+
+    >>> years("2024-11"), years("2025")
+    (2024.8333333333333, 2025.0)
+    """
+    parts = [int(part) for part in day.split("-")]
+    return parts[0] + (parts[1] - 1) / 12 if len(parts) > 1 else float(parts[0])
+
+
+@cache
+def first_launch_year(architecture: str) -> float | None:
+    """Return when the first device of an architecture, by its first word, was launched; None when not known."""
+    family = architecture.partition(" ")[0]
+    rows = [row for row in datafiles.rows(names.GPUS) if row["architecture"].partition(" ")[0] == family]
+    return min((years(row["launch_day"]) for row in rows if row["launch_day"]), default=None)
+
+
 def devices() -> tuple[Device, ...]:
     """Return every device of the catalogue, in its order; those sold with several memory sizes in the largest."""
     return tuple(device(slug) for slug in slugs())

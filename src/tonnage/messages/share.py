@@ -159,6 +159,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "time_pipeline_bubble": ("pipeline bubble", "流水线气泡"),
     "time_pipeline_bubble_is": ("stages that wait for others", "等待其他级的时间"),
+    "time_gradient_sums": ("gradient sums", "梯度累加"),
+    "time_gradient_sums_is": (
+        "gradients added up between micro-batches, and casts of weights",
+        "微批之间累加梯度及权重类型转换",
+    ),
     "time_optimizer_step": ("optimizer step", "优化器更新"),
     "time_optimizer_step_is": ("states and weights, read and written", "读写状态与权重"),
     "time_offload_traffic": ("offload traffic", "卸载传输"),

@@ -24,4 +24,5 @@ class Precision:
     kv: str = "fp16"
     gradients: str = "bf16"
     has_fp32_master: bool = False
+    attention: str | None = None  # type scores are computed in, where it is not the compute type
     unquantized: str | None = None  # embedding, head and norms, where they are not held as the compute type

@@ -54,6 +54,7 @@ class Software:
     selective: str
     adapter_copy: float
     autocast: bool
+    tensor_overlap: bool
     gathered_pp: bool
     frozen_gather: str
     source: str

@@ -21,6 +21,7 @@ from tonnage.estimate.compose_training.memory import (
 )
 from tonnage.estimate.compose_training.sums import layer_sums, rerun_operations
 from tonnage.estimate.layer import Kind, Operation, Split, layer_operations
+from tonnage.hardware.catalogue import first_launch_year
 from tonnage.model.types import Layer
 from tonnage.workload.optimizers import OPTIMIZERS
 from tonnage.workload.precision import BYTES_PER_ELEMENT
@@ -38,6 +39,7 @@ FORMULAS: Final = {
     "pipeline transfers": "offload.transfer_seconds",
     "pipeline bubble": "pipeline.pipeline_seconds",
     "data-parallel collectives": "collectives.all_gather_seconds",
+    "gradient sums": "compose_training.timing",
     "optimizer step": "roofline.roofline_seconds",
     "offload traffic": "offload.transfer_seconds",
     "fixed": "compose_training.timing",
@@ -101,16 +103,9 @@ def wide_kind(case: TrainingCase) -> str:
 
 
 def _since_launch(case: TrainingCase) -> float | None:
-    """Years between a device's launch and the software's release; None when either is unknown."""
-    launched = case.device.launch_day
-    if not launched or case.release_year is None:
-        return None
-    parts = launched.split("-")
-    return (
-        case.release_year - float(parts[0]) - (int(parts[1]) - 1) / 12
-        if len(parts) > 1
-        else case.release_year - float(parts[0])
-    )
+    """Years between the launch of a device's architecture and the software's release; None when either is unknown."""
+    launched = first_launch_year(case.device.architecture)
+    return None if launched is None or case.release_year is None else case.release_year - launched
 
 
 def matmul_rate(case: TrainingCase, c: Constants, kind: str) -> Any:
@@ -131,13 +126,12 @@ def matmul_rate(case: TrainingCase, c: Constants, kind: str) -> Any:
 
 def _product_seconds(
     case: TrainingCase, c: Constants, o: Operation, rows: Any, x: dict[str, Any], etp: Any, rate: Any
-) -> Any:
-    """Time of one forward product of an operation on one device."""
+) -> tuple[Any, Any]:
+    """Time of one operation's products on one device, forward and backward."""
     inputs = o.matrices[0].num_inputs
     outputs = sum(m.num_outputs for m in o.matrices)
     ways = {Split.TENSOR: x["tp"], Split.SEQUENCE: 1, Split.EXPERT: etp, Split.ROUTED: etp}[o.split]
     share_in, share_out = (inputs / ways, outputs) if o.is_row_parallel else (inputs, outputs / ways)
-    kind = case.compute
     flop = 2.0 * rows * share_in * share_out
     count: Any = 1.0
     if o.split is Split.EXPERT:
@@ -148,14 +142,24 @@ def _product_seconds(
             * expert_maturity(case, c)
             * efficiency.size_ratio(rows / count, 1.0, c["grouped_half_rows"])
         )
-    rate = rate * efficiency.size_ratio(flop, peak_rate(case, kind), c["matmul_half_seconds"])
+    rate = rate * efficiency.size_ratio(flop, peak_rate(case, case.compute), c["matmul_half_seconds"])
     rate = rate * efficiency.aligned_ratio(
         share_in if o.is_row_parallel else share_out, 64, c["alignment_penalty_ratio"]
     )
     moved = roofline.matmul_bytes(rows, share_in, share_out, case.element_bytes)
     if o.split is Split.EXPERT:
         moved = moved + (count - 1.0) * share_in * share_out * case.element_bytes
-    return roofline.roofline_seconds(flop, moved, rate, case.device.bandwidth_bytes_per_s)
+    bandwidth = case.device.bandwidth_bytes_per_s
+    one = roofline.roofline_seconds(flop, moved, rate, bandwidth)
+    sms = case.device.num_multiprocessors
+    if o.split is Split.EXPERT or not sms:
+        return one, one * (2.0 if case.trains_all else 1.0)
+
+    def waves(down: Any, across: Any) -> Any:
+        return 1.0 + c["wave_share"] * (1.0 / efficiency.wave_ratio(down, across, sms) - 1.0)
+
+    backward = waves(rows, share_in) + (waves(share_in, share_out) if case.trains_all else 0.0)
+    return one * waves(rows, share_out), one * backward
 
 
 def _pairs(case: TrainingCase, window: int | None, x: dict[str, Any]) -> Any:
@@ -175,10 +179,12 @@ def _attention_seconds(
     """Time of attention's forward pass: fused at a fraction of peak, else two products and the traffic of scores."""
     pairs = _pairs(case, o.window_tokens, x)
     flop = tokens * o.flop_per_pair * pairs / ways
-    peak = peak_rate(case, wide_kind(case))
+    kind = case.precision.attention or wide_kind(case)
+    peak = peak_rate(case, kind)
     if case.has_flash_attention:
         width = o.flop_per_pair / (4.0 * max(o.score_elements_per_pair, 1.0))
-        ratio = c[architecture_key(case, "flash_ratio", c)] * efficiency.size_ratio(width, 1.0, c["flash_half_width"])
+        key = "flash_ratio.fp32" if kind == "fp32" else architecture_key(case, "flash_ratio", c)
+        ratio = c[key] * efficiency.size_ratio(width, 1.0, c["flash_half_width"])
         age = _since_launch(case)
         if age is not None:
             ratio = ratio * efficiency.maturity_ratio(
@@ -187,7 +193,7 @@ def _attention_seconds(
         return flop / (peak * ratio)
     name = "fused" if case.software.kernels == "fused" else "unfused"
     scores = tokens * pairs * o.score_elements_per_pair / ways * c[f"score_moved_bytes.{name}"]
-    rate = matmul_rate(case, c, wide_kind(case))
+    rate = matmul_rate(case, c, kind)
     return flop / rate + scores / _elementwise_rate(case, c)
 
 
@@ -230,7 +236,7 @@ def _layer_passes(case: TrainingCase, c: Constants, layer: Layer, x: dict[str, A
         extra: Any = 0.0  # traffic beside a product: casts, dequantised weights, adapters
         if o.matrices:
             rows = tokens * (c["expert_imbalance_ratio"] * o.tokens_ratio / cut if is_expert else 1.0)
-            seconds = _product_seconds(case, c, o, rows, x, etp, rate)
+            seconds, back = _product_seconds(case, c, o, rows, x, etp, rate)
             elements = o.matrices[0].num_inputs + sum(m.num_outputs for m in o.matrices)
             if is_cast:
                 cast = c["cast_bytes.expert"] if is_expert else c["cast_bytes.dense"]
@@ -244,7 +250,7 @@ def _layer_passes(case: TrainingCase, c: Constants, layer: Layer, x: dict[str, A
                 extra = extra + rows * each / ways * case.element_bytes * c["adapter_traffic_factor"]
                 num_kernels += 6.0 * len(adapted)
             extra = extra / elementwise_rate
-            total["products"] = total["products"] + seconds * (1.0 + backward)
+            total["products"] = total["products"] + seconds + back
             total["elementwise"] = total["elementwise"] + extra * 2.0
         elif o.kind is Kind.ATTENTION:
             seconds = _attention_seconds(case, c, o, tokens, ways, x)
@@ -267,7 +273,12 @@ def _layer_passes(case: TrainingCase, c: Constants, layer: Layer, x: dict[str, A
     blocks = (len(layer.mixers) > 0) + (len(layer.feed_forwards) > 0)
     called = where(x["tp"] > 1, blocks, 0) + where(x["cp"] > 1, 2.0 * len(layer.mixers), 0.0)
     called = called + where(x["ep"] > 1, 2.0 * any(o.name == "dispatch" for o in operations), 0.0)
-    total["launches"] = (num_kernels + called * c["collective_kernels"]) * passes * c[f"launch_seconds.{case.software.kernels}"] * host_ratio(case, c)
+    total["launches"] = (
+        (num_kernels + called * c["collective_kernels"])
+        * passes
+        * c[f"launch_seconds.{case.software.kernels}"]
+        * host_ratio(case, c)
+    )
     return _Passes(**total)
 
 
@@ -314,10 +325,12 @@ def _layer_collectives(case: TrainingCase, c: Constants, x: dict[str, Any], toke
     tensor = collectives.group_bandwidth(x["tp"], np.minimum(x["tp"], per_node), intra, inter)
     reduced = tokens * model.hidden_size * case.element_bytes
     reduce_seconds = collectives.all_reduce_seconds(reduced, x["tp"], tensor, latency) * blocks
-    # Backward hides its reductions behind weight gradients; sequence parallelism gathers its inputs once more there.
-    hidden = c["overlap_ratio.tensor"] * _overlaps(case)
-    more = where(x["has_sequence_parallel"] > 0, 1.5, 1.0)
-    passes = (1.0 + is_full) * (1 - hidden) + more * (1 - c["overlap_ratio.tensor_backward"])
+    # Backward hides reductions behind weight gradients. Sequence parallelism gathers the inputs once more, hidden too,
+    # and the gradients of its outputs first, which nothing can hide.
+    is_async = case.software.tensor_overlap
+    hidden = c["overlap_ratio.tensor"] * _overlaps(case) * is_async
+    bare = where(x["has_sequence_parallel"] > 0, 0.5, 0.0)
+    passes = (1.0 + is_full) * (1 - hidden) + bare + (1 - c["overlap_ratio.tensor_backward"] * is_async)
 
     routed = sum(
         n * o.moved_elements / 2.0
@@ -429,9 +442,7 @@ def _step_seconds(case: TrainingCase, c: Constants, x: dict[str, Any], local: tu
     gradient = BYTES_PER_ELEMENT[case.precision.gradients]
     master = _FP32_BYTES if case.precision.has_fp32_master else 0.0
     moved = 2.0 * state + gradient + 2.0 * master + 2.0 * case.trained_bytes
-    on_device = stepped * moved / (
-        case.device.bandwidth_bytes_per_s * c[f"step_bandwidth_ratio.{case.software.step}"]
-    )
+    on_device = stepped * moved / (case.device.bandwidth_bytes_per_s * c[f"step_bandwidth_ratio.{case.software.step}"])
     on_host = offload.host_step_seconds(
         stepped * case.devices_per_node, 2.0 * state + 3.0 * _FP32_BYTES, case.host_bytes_per_s
     )
@@ -440,6 +451,23 @@ def _step_seconds(case: TrainingCase, c: Constants, x: dict[str, Any], local: tu
         on_device = on_device + offload.transfer_seconds(stepped * 2.0 * state, link)
     on_host = on_host + offload.transfer_seconds(stepped * (gradient + case.trained_bytes), link)
     return where(x["offload_optimizer"] > 0, on_host, on_device)
+
+
+def _accumulation_seconds(case: TrainingCase, c: Constants, x: dict[str, Any], local: tuple[Any, Any]) -> Any:
+    """Time of adding one micro-batch's gradients to those before, and of casting fp32 weights and their gradients."""
+    over = shards(x, expert_tensor_ranks(x))
+    width = BYTES_PER_ELEMENT[case.precision.gradients]
+    if not case.trains_all:
+        return 0.0
+    if case.software.kernels == "fused":  # fp32 sums inside the product's kernel, unless another library keeps them
+        moved = 2.0 * width + 2.0 if case.software.partition == "copied" else 0.0
+    else:
+        moved = 3.0 * width * (1.0 - 1.0 / x["num_micro_batches"])
+    casts = (2.0 * _FP32_BYTES + 2.0 * case.element_bytes) * case.is_autocast
+    whole = where(x["zero_stage"] >= 3, 0.0, casts)
+    dense = local[0] * (moved / where(x["zero_stage"] >= 3, over[0], 1) + whole)
+    expert = local[1] * (moved / where(x["zero_stage"] >= 3, over[1], 1) + whole)
+    return (dense + expert) / _elementwise_rate(case, c)
 
 
 def _offload_seconds(case: TrainingCase, c: Constants, x: dict[str, Any], local: tuple[Any, Any], tokens: Any) -> Any:
@@ -466,12 +494,12 @@ def step_timing(case: TrainingCase, c: Constants, x: dict[str, Any]) -> Timing:
     layer_seconds = launched + sum(inside.values())
     outer, head_flop = _loss_seconds(case, c, x, tokens)
 
-    cut = where(x["has_sequence_parallel"] > 0, x["tp"], 1)
-    passed = tokens * model.hidden_size * case.element_bytes / cut
+    # Megatron sends each tensor rank's share only, with or without sequence parallelism (arXiv:2104.04473, 4.1).
+    passed = tokens * model.hidden_size * case.element_bytes / x["tp"]
     devices = x["dp"] * x["tp"] * x["pp"] * x["cp"]
     intra, inter = _rates(case, c)
     hop = where(devices > case.devices_per_node, np.minimum(intra, inter), intra)
-    exposed = 1.0 if case.software.partition == "copied" else c["pipeline_exposed_ratio"]
+    exposed = c["pipeline_exposed_ratio"] if _overlaps(case) else 1.0
     transfer = 2.0 * offload.transfer_seconds(passed, hop) * x["num_virtual_stages"] * exposed
     transfer = where(x["pp"] > 1, transfer, 0.0)
 
@@ -494,9 +522,10 @@ def step_timing(case: TrainingCase, c: Constants, x: dict[str, Any]) -> Timing:
         "pipeline transfers": transfer * micro_batches,
         "pipeline bubble": piped - micro_batches * mean_stage,
         "data-parallel collectives": _data_parallel(case, c, x, local, (piped, slowest)),
+        "gradient sums": _accumulation_seconds(case, c, x, local) * micro_batches,
         "optimizer step": _step_seconds(case, c, x, local),
         "offload traffic": _offload_seconds(case, c, x, local, tokens),
-        "fixed": c["step_overhead_seconds"] * host_ratio(case, c),
+        "fixed": c["step_overhead_seconds"],
     }
     whole = tokens * x["cp"] * x["dp"] * micro_batches
     model_flop = (one.flop * num_layers + head_flop) * whole
