@@ -34,7 +34,13 @@ def isolate() -> None:
     """Keep the writer's own terminal and settings out of the documents."""
     for variable in [name for name in os.environ if name.startswith("TONNAGE_")]:
         del os.environ[variable]
-    os.environ |= {"COLUMNS": "100", "NO_COLOR": "1", "LC_ALL": "C.UTF-8", "HF_HUB_OFFLINE": "1"}
+    os.environ |= {
+        "COLUMNS": "100",
+        "NO_COLOR": "1",
+        "LC_ALL": "C.UTF-8",
+        "HF_HUB_OFFLINE": "1",
+        "TONNAGE_TODAY": "2026-11-30",
+    }
     os.environ |= {name: str(ROOT / "no-such-folder") for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME")}
 
 

@@ -34,6 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [n for n in os.environ if n.startswith("TONNAGE_") and n not in _KEPT]:
         del os.environ[name]
     os.environ |= {"LC_ALL": "C.UTF-8", "NO_COLOR": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "100"}
+    os.environ["TONNAGE_TODAY"] = "2026-11-30"  # prices age; golden answers must not
     os.environ |= {name: str(ROOT / "no-such-folder") for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME")}
     if os.environ.get("TONNAGE_FROM_WHEEL"):
         import tonnage

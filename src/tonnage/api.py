@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # each verb imports what it needs when it is called
 
     from tonnage.estimate.fit import Fit
     from tonnage.estimate.summary import ModelSummary
+    from tonnage.hardware.prices import PriceBook
     from tonnage.hardware.sample import MachineSample
     from tonnage.hardware.types import Device
     from tonnage.plan.explain import Explanation
@@ -120,8 +121,10 @@ def find_gpus(*queries: str, vendor: str = "", min_memory_bytes: Bytes = 0, orde
     Derived: a choice of rows, no formula.
     """
     from tonnage.hardware.browse import select
+    from tonnage.probe.prices import price_book
 
-    return select(queries, vendor=vendor, min_memory_bytes=min_memory_bytes, order=order)
+    book = price_book() if order else None
+    return select(queries, vendor=vendor, min_memory_bytes=min_memory_bytes, order=order, book=book)
 
 
 def weights_fit(model: Model, devices: Iterable[Device], formats: Iterable[str]) -> Mapping[str, tuple[Fit, ...]]:
@@ -146,7 +149,13 @@ def weights_fit(model: Model, devices: Iterable[Device], formats: Iterable[str])
     return fit(model, devices, formats)
 
 
-def plan(request: Request, *, machine: MachineSample | None = None, stdin: BinaryIO | None = None) -> Answer:
+def plan(
+    request: Request,
+    *,
+    machine: MachineSample | None = None,
+    book: PriceBook | None = None,
+    stdin: BinaryIO | None = None,
+) -> Answer:
     """Find the ways to do what is asked: ranked plans, and what was turned down with what is missing.
 
     Parameters
@@ -155,6 +164,9 @@ def plan(request: Request, *, machine: MachineSample | None = None, stdin: Binar
         What is asked; `tonnage.plan.request.make_request` builds one from words.
     machine : MachineSample
         A reading of this machine, where the request says `--here`; taken now by default.
+    book : PriceBook
+        Prices with the day that their ages are counted from; by default those of the package and of the person's own
+        price file, from today.
     stdin : file
         What a model named `-` is read from.
 
@@ -169,6 +181,8 @@ def plan(request: Request, *, machine: MachineSample | None = None, stdin: Binar
         A name or value that is none, or a model whose layers are not known.
     OutsideError
         The hub, or with `--here` the driver, is not there.
+    BadFileError
+        The person's price file is broken.
 
     Examples
     --------
@@ -177,8 +191,9 @@ def plan(request: Request, *, machine: MachineSample | None = None, stdin: Binar
     'all on the GPU'
     """
     from tonnage.plan.ask import answer
+    from tonnage.probe.prices import price_book
 
-    return answer(request, read_model(request.model, stdin), machine or _machine(request))
+    return answer(request, read_model(request.model, stdin), machine or _machine(request), book or price_book())
 
 
 def _machine(request: Request) -> MachineSample | None:

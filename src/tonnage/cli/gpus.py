@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from tonnage.units import GIB, format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from tonnage.estimate.fit import Fit
+    from tonnage.hardware.prices import PriceBook
 
 _MOST_COMPARED = 6
 _NARROWEST_SHEET = 20
@@ -43,6 +45,7 @@ def command(
     is_quiet: bool,
 ) -> None:
     """Print the devices asked for: one as a sheet, a few side by side, many as a list."""
+    _book.cache_clear()
     least = parse_bytes(min_memory, "--min-memory") if min_memory else 0
     found = api.find_gpus(*queries, vendor=vendor, min_memory_bytes=least, order=order or "")
     fits = _fits(model_name, found)
@@ -106,8 +109,15 @@ def _yes_no(value: bool | None) -> str:
     return "-" if value is None else say("gpus.yes") if value else say("gpus.no")
 
 
+@cache
+def _book() -> PriceBook:
+    from tonnage.probe.prices import price_book
+
+    return price_book()
+
+
 def _of_kind(device: Device, *kinds: str) -> Worth | None:
-    return next((w for w in worth(device) if w.kind in kinds), None)
+    return next((w for w in worth(device, _book()) if w.kind in kinds), None)
 
 
 def _price_text(found: Worth | None) -> str:
@@ -124,7 +134,7 @@ def _list_columns() -> tuple[tuple[str, Callable[[Device], str], bool], ...]:
         ("gpus.column_memory", lambda d: f"{d.memory_bytes / GIB:.1f}", True),
         ("gpus.column_bandwidth", lambda d: _bandwidth(d.bandwidth_bytes_per_s), True),
         ("gpus.column_rate", lambda d: _tera(d.flop_per_s.get(training_dtype(d))), True),
-        ("gpus.column_price", lambda d: _price_text(_of_kind(d, "launch", "third-party")), True),
+        ("gpus.column_price", lambda d: _price_text(_of_kind(d, "own", "launch", "third-party")), True),
         ("gpus.column_rent", lambda d: _price_text(_of_kind(d, "rent")), True),
         ("gpus.column_power", lambda d: f"{d.power_watts:.0f}" if d.power_watts else "-", True),
         ("gpus.column_link", _link_text, False),
@@ -218,7 +228,7 @@ def _driver_text(device: Device) -> str:
 def _worth_rows(device: Device) -> list[tuple[str, str]]:
     """Return price and costs, to buy and to rent; the same rows for every device, unknown ones as a dash."""
     rows: list[tuple[str, str]] = []
-    for label, kinds in (("buy", ("launch", "third-party")), ("rent", ("rent",)), ("spot", ("spot",))):
+    for label, kinds in (("buy", ("own", "launch", "third-party")), ("rent", ("rent",)), ("spot", ("spot",))):
         found = _of_kind(device, *kinds)
         rows.append((say(f"gpus.row_{label}"), _dated_price(found)))
         if label == "spot":
@@ -331,7 +341,7 @@ def as_json(device: Device, fits: tuple[Fit, ...] | None = None) -> dict[str, An
             "formats": list(device.formats),
             "engines": [{"engine": s.engine, "via": s.via or None} for s in ecosystem.engines(device)],
         },
-        "prices": [_price_json(w) for w in worth(device)],
+        "prices": [_price_json(w) for w in worth(device, _book())],
         "confidence": device.confidence,
         "sources": [_source(k) for k in dict.fromkeys((device.source + " " + device.memory_source).split())],
         "warnings": list(ecosystem.risks(device)),

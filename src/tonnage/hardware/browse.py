@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable
 
 from tonnage.errors import RequestError, UnknownNameError
 from tonnage.hardware.catalogue import devices, find_device, find_devices_like
+from tonnage.hardware.prices import PriceBook, shipped_book
 from tonnage.hardware.types import Device
 from tonnage.hardware.worth import Worth, training_dtype, worth
 from tonnage.units import GIB
 
 
-def _priced(device: Device, *, is_rent: bool, per: Callable[[Worth], float | None]) -> float | None:
-    prices = [per(w) for w in worth(device) if w.is_rent is is_rent and w.kind != "spot"]
+def _priced(device: Device, book: PriceBook, *, is_rent: bool, per: Callable[[Worth], float | None]) -> float | None:
+    prices = [per(w) for w in worth(device, book) if w.is_rent is is_rent and w.kind != "spot"]
     return min((p for p in prices if p is not None), default=None)
 
 
@@ -21,23 +22,23 @@ def _rate(device: Device, dtype: str) -> float | None:
 
 
 # name -> (value, whether more is better); unknown values come last either way
-ORDERS: dict[str, tuple[Callable[[Device], float | str | None], bool]] = {
-    "memory": (lambda d: d.memory_bytes, True),
-    "bandwidth": (lambda d: d.bandwidth_bytes_per_s, True),
-    "bf16": (lambda d: _rate(d, training_dtype(d)), True),
-    "fp8": (lambda d: _rate(d, "fp8"), True),
-    "fp4": (lambda d: _rate(d, "fp4"), True),
-    "power": (lambda d: d.power_watts, False),
-    "price": (lambda d: _priced(d, is_rent=False, per=lambda w: w.usd), False),
-    "rent": (lambda d: _priced(d, is_rent=True, per=lambda w: w.usd), False),
-    "price-per-tflops": (lambda d: _priced(d, is_rent=False, per=lambda w: w.usd_per_flop_per_s), False),
-    "price-per-gib": (lambda d: _priced(d, is_rent=False, per=lambda w: w.usd_per_byte), False),
-    "price-per-gbs": (lambda d: _priced(d, is_rent=False, per=lambda w: w.usd_per_byte_per_s), False),
-    "rent-per-tflops": (lambda d: _priced(d, is_rent=True, per=lambda w: w.usd_per_flop_per_s), False),
-    "rent-per-gib": (lambda d: _priced(d, is_rent=True, per=lambda w: w.usd_per_byte), False),
-    "rent-per-gbs": (lambda d: _priced(d, is_rent=True, per=lambda w: w.usd_per_byte_per_s), False),
-    "launch": (lambda d: d.launch_day, True),
-    "name": (lambda d: d.slug, False),
+ORDERS: dict[str, tuple[Callable[[Device, PriceBook], float | str | None], bool]] = {
+    "memory": (lambda d, _: d.memory_bytes, True),
+    "bandwidth": (lambda d, _: d.bandwidth_bytes_per_s, True),
+    "bf16": (lambda d, _: _rate(d, training_dtype(d)), True),
+    "fp8": (lambda d, _: _rate(d, "fp8"), True),
+    "fp4": (lambda d, _: _rate(d, "fp4"), True),
+    "power": (lambda d, _: d.power_watts, False),
+    "price": (lambda d, book: _priced(d, book, is_rent=False, per=lambda w: w.usd), False),
+    "rent": (lambda d, book: _priced(d, book, is_rent=True, per=lambda w: w.usd), False),
+    "price-per-tflops": (lambda d, book: _priced(d, book, is_rent=False, per=lambda w: w.usd_per_flop_per_s), False),
+    "price-per-gib": (lambda d, book: _priced(d, book, is_rent=False, per=lambda w: w.usd_per_byte), False),
+    "price-per-gbs": (lambda d, book: _priced(d, book, is_rent=False, per=lambda w: w.usd_per_byte_per_s), False),
+    "rent-per-tflops": (lambda d, book: _priced(d, book, is_rent=True, per=lambda w: w.usd_per_flop_per_s), False),
+    "rent-per-gib": (lambda d, book: _priced(d, book, is_rent=True, per=lambda w: w.usd_per_byte), False),
+    "rent-per-gbs": (lambda d, book: _priced(d, book, is_rent=True, per=lambda w: w.usd_per_byte_per_s), False),
+    "launch": (lambda d, _: d.launch_day, True),
+    "name": (lambda d, _: d.slug, False),
 }
 
 
@@ -68,14 +69,15 @@ def named(queries: Iterable[str]) -> tuple[tuple[Device, ...], bool]:
     return tuple(unique[slug] for slug in dict.fromkeys(device.slug for device in found)), is_exact
 
 
-def ordered(found: Iterable[Device], order: str) -> tuple[Device, ...]:
+def ordered(found: Iterable[Device], order: str, book: PriceBook | None = None) -> tuple[Device, ...]:
     """Return devices in an order of `ORDERS`, those without the figure last."""
     if order not in ORDERS:
         raise RequestError(f"'{order[:40]}' is not an order", where="--sort", fix=f"known: {', '.join(ORDERS)}")
     value, is_descending = ORDERS[order]
-    known = [(v, d) for d in found if (v := value(d)) is not None]
+    prices = book or shipped_book()
+    known = [(v, d) for d in found if (v := value(d, prices)) is not None]
     known.sort(key=lambda pair: pair[0], reverse=is_descending)
-    return (*(d for _, d in known), *(d for d in found if value(d) is None))
+    return (*(d for _, d in known), *(d for d in found if value(d, prices) is None))
 
 
 def _most_bytes(device: Device) -> float:
@@ -84,7 +86,12 @@ def _most_bytes(device: Device) -> float:
 
 
 def select(
-    queries: Iterable[str] = (), *, vendor: str = "", min_memory_bytes: float = 0, order: str = ""
+    queries: Iterable[str] = (),
+    *,
+    vendor: str = "",
+    min_memory_bytes: float = 0,
+    order: str = "",
+    book: PriceBook | None = None,
 ) -> tuple[Device, ...]:
     """Return the devices that match every condition; all of them where none is given."""
     texts = tuple(queries)
@@ -98,4 +105,4 @@ def select(
     kept = tuple(
         d for d in found if (not makers or d.vendor.casefold() in makers) and _most_bytes(d) >= min_memory_bytes
     )
-    return ordered(kept, order) if order else kept
+    return ordered(kept, order, book) if order else kept

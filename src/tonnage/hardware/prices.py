@@ -20,6 +20,8 @@ from tonnage.nouns import noun
 
 # Older prices are used, and said to be old.
 OLD_DAYS: Final = 60
+# Sources that list all that a provider offers.
+FETCHED: Final = ("gpuhunt", "skypilot")
 # Whose word counts first: the person's on this command, then their file, then the maker's, then a third party's.
 _KINDS: Final = ("given", "own", "launch", "third-party")
 
@@ -82,7 +84,9 @@ def shipped_book() -> PriceBook:
 
 
 def with_own(book: PriceBook, offers: Iterable[Offer], purchases: Iterable[PurchasePrice] = ()) -> PriceBook:
-    """Return a book with a person's own prices: a provider's offers replace the older ones under its name.
+    """Return a book with a person's own prices: they replace the older ones of the same provider and device.
+
+    What a catalogue was fetched for is replaced whole: a provider's boards that it no longer lists are gone.
 
     >>> own = [Offer(device="rtx-4090", provider="vast", region="here", num_devices=1, usd_per_device_hour=0.5,
     ...              spot_usd_per_device_hour=None, day="2026-11-30", source="own")]
@@ -91,8 +95,14 @@ def with_own(book: PriceBook, offers: Iterable[Offer], purchases: Iterable[Purch
     [0.5]
     """
     added = tuple(offers)
-    replaced = {offer.provider for offer in added}
-    kept = [offer for known in book.offers.values() for offer in known if offer.provider not in replaced]
+    whole = {offer.provider for offer in added if offer.source in FETCHED}
+    single = {(offer.provider, offer.device) for offer in added}
+    kept = [
+        offer
+        for known in book.offers.values()
+        for offer in known
+        if offer.provider not in whole and (offer.provider, offer.device) not in single
+    ]
     by_device: dict[str, list[Offer]] = {}
     for offer in (*kept, *added):
         by_device.setdefault(offer.device, []).append(offer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tonnage.hardware.ecosystem import offers, purchase_price
+from tonnage.hardware.prices import PriceBook
 from tonnage.hardware.types import Device
 
 
@@ -12,7 +13,7 @@ from tonnage.hardware.types import Device
 class Worth:
     """A price of one device, to buy (USD) or to rent (USD/h), and what it buys of each quantity. Unknown is None."""
 
-    kind: str  # launch, third-party: to buy; rent, spot: an hour
+    kind: str  # own, launch, third-party: to buy; rent, spot: an hour
     usd: float
     provider: str
     day: str
@@ -49,12 +50,12 @@ def _worth(device: Device, kind: str, usd: float, provider: str, day: str, sourc
     )
 
 
-def worth(device: Device) -> tuple[Worth, ...]:
+def worth(device: Device, book: PriceBook | None = None) -> tuple[Worth, ...]:
     """Return every price on record of a device: to buy, the cheapest hour on demand, the cheapest spot hour."""
     found: list[Worth] = []
-    if price := purchase_price(device):
+    if price := purchase_price(device, book):
         found.append(_worth(device, price.kind, price.usd, "", price.day, price.source))
-    known = offers(device)
+    known = offers(device, book)
     rent = min((o for o in known if o.usd_per_device_hour), key=lambda o: o.usd_per_device_hour or 0, default=None)
     if rent and rent.usd_per_device_hour:
         found.append(_worth(device, "rent", rent.usd_per_device_hour, rent.provider, rent.day, rent.source))

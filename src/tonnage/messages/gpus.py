@@ -35,6 +35,7 @@ MESSAGES = {
     "open_modules": ("open modules", "开放内核模块"),
     "none": ("No accelerator matches.", "没有符合条件的加速卡。"),
     "fits": ("{left} left", "余 {left}"),
+    "kind_own": ("your own price", "您的价格"),
     "kind_launch": ("at launch", "首发价"),
     "kind_third_party": ("third-party figure", "第三方估价"),
     "kind_rent": ("on demand", "按需"),
