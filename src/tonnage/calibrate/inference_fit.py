@@ -16,13 +16,13 @@ from typing import Any, Final
 import numpy as np
 
 from tonnage.engines.facts import RATE_NAMES, Constant, Constants, factors_of, scope_of, version_key
-from tonnage.estimate.compose_serving import decode_seconds, prefill_seconds, tokens_per_step
+from tonnage.estimate.compose_serving import busy_step_seconds, decode_seconds, prefill_seconds, tokens_per_step
 from tonnage.estimate.serving import DecodeWork, PrefillWork, ServingLoad
 
 __all__ = ["NOISE", "Observation", "fitted", "predicted"]
 
 # Spread of repeats and of what rows leave unsaid, in logarithms; from repeats of printed configurations.
-NOISE: Final = {"decode": 0.06, "prefill": 0.12, "throughput": 0.15, "ttft": 0.15}
+NOISE: Final = {"decode": 0.06, "prefill": 0.12, "throughput": 0.15, "ttft": 0.15, "tpot": 0.15}
 _NUM_ITERATIONS: Final = 14
 _STEP: Final = 1e-4
 
@@ -31,7 +31,7 @@ _STEP: Final = 1e-4
 class Observation:
     """One measured speed: what was done, on what, and how it is told from the works."""
 
-    kind: str  # decode, prefill, throughput, ttft
+    kind: str  # decode, prefill, throughput, ttft, tpot
     measured: float
     group: str
     load: ServingLoad
@@ -92,13 +92,16 @@ class _Table:
             rates.copies_host_weights = False
             reading = np.where(copies > 0, copied, prefill_seconds(self.prefill, rates))
             drafted = np.where(self.drafted > 0, tokens_per_step(self.drafted, rates), 1.0)
-            step = decode_seconds(self.decode, rates) * (1.0 + self.drafted * rates.draft_cost_ratio) / drafted
-            cycle = (self.output * step + self.running * reading) * rates.batch_ratio
+            drafting = (1.0 + self.drafted * rates.draft_cost_ratio) / drafted
+            step = decode_seconds(self.decode, rates) * drafting
+            prompts = self.decode.num_sequences / self.output
+            busy = busy_step_seconds(self.decode, self.prefill, rates, prompts, drafting)
             speeds = {
                 "decode": 1.0 / step,
                 "prefill": self.prompt / reading,
-                "throughput": self.replicas * self.running * self.output / cycle,
+                "throughput": self.replicas * self.running / busy,
                 "ttft": reading + step,
+                "tpot": step,
             }
         result = np.zeros(len(self.kind))
         for kind, speed in speeds.items():

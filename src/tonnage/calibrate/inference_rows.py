@@ -32,7 +32,7 @@ from tonnage.estimate.types import Candidate, EngineAccounting, EngineSettings, 
 from tonnage.estimate.weights import weights_bytes
 from tonnage.hardware.types import Cluster, Device, Host, Link, Node
 from tonnage.model.types import Model, Moe
-from tonnage.units import GIB, Count
+from tonnage.units import GIB, MIB, Count
 from tonnage.workload.precision import Precision
 from tonnage.workload.types import Serving
 
@@ -46,12 +46,16 @@ _ASSUMED_HOST: Final = Host(
     pcie=Link(name="pcie", kind="pcie", bytes_per_s=31.5e9),
     is_assumed=True,
 )
+# What no desktop board holds is on a server: eight channels of DDR4-3200.
+_LARGEST_DESKTOP_GIB: Final = 192
+_ASSUMED_SERVER: Final = replace(_ASSUMED_HOST, bandwidth_bytes_per_s=204.8e9, num_cores=32)
 # What each measured speed is a measure of.
 _KINDS: Final = {
     "decode_tps_single": "decode", "prefill_tps": "prefill", "throughput_tps": "throughput", "ttft_ms": "ttft",
+    "tpot_ms": "tpot",
 }  # fmt: skip
-_CORE_BANDWIDTH: Final = 25e9  # one core alone cannot draw more, bytes a second; assumed
-_MOST_RUNNING: Final = 2048.0  # TensorRT-LLM's default `max_batch_size`, tensorrt_llm/llmapi/llm_args.py
+_CORE_BANDWIDTH: Final = 50e9  # one core alone cannot draw more, bytes a second; assumed
+_MOST_RUNNING: Final = 4096.0  # trtllm-bench's cap, NVIDIA/TensorRT-LLM tensorrt_llm/bench/build/tuning.py
 _GGUF: Final = frozenset({"llama.cpp", "ik_llama.cpp", "ollama"})
 
 
@@ -82,7 +86,7 @@ def case_of_row(row: Row) -> Case:
     host = host_of_row(row)
     devices = device_of_row(row)
     is_host_known = host is not None
-    host = host or _ASSUMED_HOST
+    host = host or (_ASSUMED_SERVER if _needs_server(row) else _ASSUMED_HOST)
     if threads := re.search(r"threads (\d+)", str(row.get("offload") or "")):
         host = replace(host, num_cores=int(threads[1]))
     if devices is None:
@@ -102,10 +106,14 @@ def case_of_row(row: Row) -> Case:
         extra["value_cache"] = values
     extra["latent_cache"] = _latent_cache(row, engine)
     extra |= _draft(row)
+    if scores := re.search(r"attn_max_b=(\d+)", str(row.get("notes") or "")):
+        extra["score_bytes"] = str(int(scores[1]) * MIB) if int(scores[1]) else ""
     if backend := re.search(r"vulkan|hip|rocwmma|metal", f"{row.get('engine')} {row.get('engine_version')}".lower()):
         extra["backend"] = {"rocwmma": "hip"}.get(backend[0], backend[0])
         if extra["backend"] == "hip":
-            extra["library"] = "hipblaslt" if "hipblaslt" in str(row.get("engine_version")) else "rocblas"
+            words = str(row.get("engine_version"))
+            extra["library"] = "hipblaslt" if "hipblaslt" in words else "rocblas"
+            extra["library"] += "+rocwmma" if "rocwmma" in words else ""
     candidate = Candidate(
         model=named.model,
         workload=Serving(
@@ -117,7 +125,7 @@ def case_of_row(row: Row) -> Case:
         cluster=Cluster(node=Node(devices=devices, host=host, intra_link=_link(row, devices))),
         engine=engine,
         layout=layout,
-        precision=Precision(weights=weights, kv=keys, compute=_compute(weights, devices[0])),
+        precision=Precision(weights=weights, kv=keys, compute=_compute(weights, devices[0], engine)),
         offload=_offload(
             row, named.model.num_layers, any(_is_moe(named.model.layers[i]) for i in range(named.model.num_layers))
         ),
@@ -141,13 +149,16 @@ def case_of_row(row: Row) -> Case:
     )
 
 
+def _needs_server(row: Row) -> bool:
+    return (number(row.get("file_size_gib")) or 0.0) > _LARGEST_DESKTOP_GIB
+
+
 def _format_that_fits(model: Model, devices: tuple[Device, ...]) -> str:
-    """Return 16 bits where a row says nothing and the weights fit so, else the widest format that fits."""
+    """Return the format where a row says nothing: 4 bits on cards without stacked memory, else the widest that fits."""
+    if "hbm" not in devices[0].memory_type.lower():
+        return "int4"
     room = 0.9 * sum(device.memory_bytes for device in devices)
-    for name in ("bf16", "fp8"):
-        if sum(weights_bytes(model, name).values()) < room:
-            return name
-    return "int4"
+    return next((name for name in ("bf16", "fp8") if sum(weights_bytes(model, name).values()) < room), "int4")
 
 
 def _is_moe(layer: Any) -> bool:
@@ -236,9 +247,9 @@ def _link(row: Row, devices: tuple[Device, ...]) -> Link | None:
     return Link(name="pcie", kind="pcie", bytes_per_s=rate, achieved_ratio=0.4, latency_seconds=2.5e-5)
 
 
-def _compute(weights: str, device: Device) -> str:
-    """Return the type in which matrices are multiplied: the weights' own where the device has it."""
-    is_server = "hbm" in device.memory_type.lower()
+def _compute(weights: str, device: Device, engine: str) -> str:
+    """Return the type in which matrices are multiplied: the weights' own where device and engine have it."""
+    is_server = "hbm" in device.memory_type.lower() or engine == "tensorrt-llm"
     for word, kind in (("nvfp4", "fp4"), ("mxfp4", "fp8"), ("fp8", "fp8")):
         if word in weights and device.flop_per_s.get(kind) and (is_server or kind != "fp4"):
             return kind
@@ -256,7 +267,7 @@ def _offload(row: Row, num_layers: int, is_moe: bool) -> Offload:
     if placement == "experts_cpu" and is_moe:
         kept = _layers_named(text)
         return Offload(num_cpu_expert_layers=num_layers - min(len(kept), num_layers))
-    if placement == "layers_cpu" and (match := re.search(r"layers (\d+)/(\d+)", text)):
+    if placement in ("layers_cpu", "cpu") and (match := re.search(r"layers (\d+)/(\d+)", text)):
         return Offload(num_cpu_layers=max(0, num_layers - int(match[1])))
     return Offload()
 
@@ -311,7 +322,8 @@ def load_of_case(case: Case, accounting: EngineAccounting) -> ServingLoad:
     load = serving_load(case.candidate, accounting)
     settings = case.candidate.settings
     offload = str(case.row.get("offload") or "")
-    if "--fit" in offload:  # the program leaves 1 GiB and moves experts to the host until the rest fits
+    if "--fit" in offload or _leaves_experts_unsaid(load, offload):
+        # the program, or the person, leaves 1 GiB and moves experts to the host until the rest fits
         room = replace(load, free_bytes=load.free_bytes - GIB)
         return replace(load, num_cpu_expert_layers=smallest_num_cpu_expert_layers(room, accounting) or 0)
     if case.row.get("placement") == "layers_cpu" and not load.num_cpu_layers:
@@ -319,6 +331,14 @@ def load_of_case(case: Case, accounting: EngineAccounting) -> ServingLoad:
     if case.candidate.engine == "vllm" and settings.max_num_seqs is None:
         load = replace(load, max_num_seqs=at_least(default_limits(load)[0], load.concurrency))
     return load
+
+
+def _leaves_experts_unsaid(load: ServingLoad, offload: str) -> bool:
+    """Whether a log counts all layers as offloaded though the file is larger than all cards: tensors were overridden."""
+    is_all = re.search(r"layers (\d+)/\1\b", offload) is not None
+    experts = sum(load.shape.expert_bytes)
+    total = load.pp * load.tp * load.memory_bytes
+    return is_all and experts > 0 and not load.num_cpu_expert_layers and load.shape.weights_bytes > total
 
 
 def observations_of(case: Case, accounting: EngineAccounting) -> dict[str, Observation]:
@@ -337,15 +357,15 @@ def observations_of(case: Case, accounting: EngineAccounting) -> dict[str, Obser
         one = replace(load, input_tokens=case.prefill_tokens) if kind == "prefill" else load
         running = 1.0
         depth = max(case.decode_depth_tokens, 1.0)
-        if kind == "throughput":
+        if kind in ("throughput", "tpot"):
             running = running_requests(case, load, memory_room.cache_tokens)
             depth = load.input_tokens + load.output_tokens / 2
         found[metric] = Observation(
             kind=kind,
-            measured=value / 1e3 if kind == "ttft" else value,
+            measured=value / 1e3 if kind in ("ttft", "tpot") else value,
             group=f"{metric}/{case.row.get('group') or case.row['id']}",
             load=one,
-            decode=decode_work(one, max(running / (load.pp if kind == "throughput" else 1), 1.0), depth),
+            decode=decode_work(one, max(running / (load.pp if kind in ("throughput", "tpot") else 1), 1.0), depth),
             prefill=prefill_work(one),
             num_running=running,
             num_prompt_tokens=float(one.input_tokens),
@@ -360,6 +380,7 @@ def running_requests(case: Case, load: ServingLoad, cache_tokens: Count | None) 
     """Return how many requests of a row run together on one replica: as stated, or as many as the cache holds."""
     stated = number(case.row.get("concurrency"))
     most = float(stated / load.dp) if stated else _MOST_RUNNING
+    most = min(most, (number(case.row.get("num_requests")) or most * load.dp) / load.dp)
     if cache_tokens is not None and not stated:
-        most = min(most, float(cache_tokens) / (load.input_tokens + load.output_tokens / 2))
+        most = min(most, float(cache_tokens) / (load.input_tokens + load.output_tokens))
     return max(most, 1.0)

@@ -79,6 +79,8 @@ def weights_format(row: Row, engine: str) -> str | None:
     """Return the weight format of a row, None where nothing is said; on llama.cpp the file type, else the scheme."""
     words = [str(row.get(key) or "") for key in ("quant", "weight_dtype", "model")]
     table = _FORK_TYPES if engine in _GGUF_ENGINES else _WEIGHTS
+    if table is _WEIGHTS and "gpt-oss" in words[2].lower() and "16" not in words[0]:
+        return "mxfp4"  # what is published; 8 bits are those of activations
     for text in words:
         for pattern, name in table:
             if re.search(pattern, text.lower()):
@@ -92,6 +94,18 @@ _CACHES: Final = (
 )  # fmt: skip
 
 
+def _keeps_fp8_cache(row: Row) -> bool:
+    """Whether the cache follows the checkpoint: those that ModelOpt quantised to 8 or 4 bits say fp8.
+
+    `kv_cache_quant_algo` of hf_quant_config.json in the checkpoints that NVIDIA/TensorRT-LLM
+    docs/source/performance/perf-overview.md names; gpt-oss says nothing, and is given fp8 on Blackwell.
+    """
+    text = f"{row.get('quant')} {row.get('weight_dtype')}".lower()
+    return engine_of_row(row) == "tensorrt-llm" and (
+        "fp4" in text or ("fp8" in text and "gpt-oss" not in str(row.get("model")))
+    )
+
+
 def cache_formats(row: Row) -> tuple[str, str]:
     """Return the formats of keys and of values; 16 bits where nothing is said."""
     text = str(row.get("kv_dtype") or "").lower().replace("*", "")
@@ -101,7 +115,7 @@ def cache_formats(row: Row) -> tuple[str, str]:
         return next((name for pattern, name in _CACHES if re.search(pattern, part)), "fp16")
 
     if not parts:
-        return "fp16", "fp16"
+        return ("fp8", "fp8") if _keeps_fp8_cache(row) else ("fp16", "fp16")
     key = one(parts[0])
     has_two = len(parts) > 1 and any(re.search(pattern, parts[1]) for pattern, _ in _CACHES)
     return key, one(parts[1]) if has_two else key
@@ -177,8 +191,10 @@ def layout_of_row(row: Row, engine: str, num_devices: int) -> Layout:
     tp, pp = int(row.get("tp") or 1), int(row.get("pp") or 1)
     if engine in _GGUF_ENGINES:
         return Layout(pp=max(num_devices, 1))
-    if row.get("attention_dp") and "DEP" in note:
+    if re.search(r"DEP\d", note):  # attention by data, experts by ranks
         return Layout(dp=num_devices, ep=num_devices)
+    if row.get("attention_dp") and tp > 1:
+        return Layout(dp=tp, ep=tp, pp=pp)
     if tp * pp < num_devices and not row.get("tp"):
         tp = num_devices
     return Layout(tp=tp, pp=pp)

@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from tonnage.calibrate import training_rows
+from tonnage.calibrate import inference_score, training_rows
 from tonnage.calibrate.types import Domain, Row, Scored
 from tonnage.errors import BadFileError
 
-DOMAINS: Final[tuple[Domain, ...]] = (training_rows.DOMAIN,)
+DOMAINS: Final[tuple[Domain, ...]] = (training_rows.DOMAIN, inference_score.DOMAIN)
 _LONGEST_LINE: Final = 1_000_000
 
 

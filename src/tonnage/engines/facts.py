@@ -221,7 +221,7 @@ _FACTORS: Final = {
     "compute_ratio": ("compute_ratio", "library_factor", "weights_compute_factor", "memory_compute_factor"),
     "expert_compute_ratio": ("expert_compute_ratio", "weights_compute_factor", "memory_compute_factor"),
 }
-_FLAGS: Final = frozenset({"copies_host_weights", "is_pipelined", "is_calibrated"})
+_FLAGS: Final = frozenset({"copies_host_weights", "is_pipelined", "mixes_prompts", "is_calibrated"})
 RATE_NAMES: Final = tuple(one.name for one in fields(ServingRates))
 
 
@@ -236,11 +236,24 @@ def scope_of(load: ServingLoad) -> dict[str, str]:
         else "codebook"
         if weights.startswith(("iq", "tq"))
         else "quantized",
-        "attention": "flash" if load.has_flash_attention else "plain",
-        "library": load.library,
+        "attention": _attention(load),
+        "library": load.library.partition("+")[0],
+        "cache": "grouped" if _shares_heads(load) else "own",
         "draft": "head" if load.has_draft_head else "model",
         "placement": _placement(load),
     }
+
+
+def _attention(load: ServingLoad) -> str:
+    """Return how attention is computed: HIP builds of llama.cpp without rocWMMA have no matrix kernels for flash attention."""
+    if not load.has_flash_attention:
+        return "plain"
+    return "vector" if load.backend == "hip" and load.library and "rocwmma" not in load.library else "flash"
+
+
+def _shares_heads(load: ServingLoad) -> bool:
+    """Whether several query heads read one head of the cache."""
+    return any(0 < group.num_kv_heads < load.shape.num_heads for group in load.shape.cache_groups)
 
 
 def _placement(load: ServingLoad) -> str:

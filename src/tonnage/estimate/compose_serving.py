@@ -10,7 +10,6 @@ from tonnage.errors import RequestError
 from tonnage.estimate.latency import (
     distinct_experts_ratio,
     longer_of,
-    steady_throughput_tokens_per_s,
 )
 from tonnage.estimate.serving import DecodeWork, PrefillWork, ServingLoad, ServingMemory, ServingRates
 from tonnage.estimate.serving_memory import (
@@ -41,6 +40,8 @@ from tonnage.workload.types import Serving
 
 __all__ = [
     "ServingTimes",
+    "batch_of_step",
+    "busy_step_seconds",
     "decode_parts",
     "decode_seconds",
     "decode_work",
@@ -114,6 +115,7 @@ def serving_load(candidate: Candidate, accounting: EngineAccounting) -> ServingL
         host_memory_bytes=host.memory_bytes,
         host_bandwidth_bytes_per_s=host.bandwidth_bytes_per_s,
         host_flop_per_s=host.num_cores * host.core_flop_per_s,
+        num_host_cores=host.num_cores,
         pcie_bytes_per_s=pcie.bytes_per_s * pcie.achieved_ratio if pcie else 16e9,
         link_bytes_per_s=link.bytes_per_s * link.achieved_ratio if link else 10e9,
         link_latency_seconds=link.latency_seconds if link else 2e-5,
@@ -133,6 +135,7 @@ def serving_load(candidate: Candidate, accounting: EngineAccounting) -> ServingL
         / 2,
         compute_bytes_per_element=BYTES_PER_ELEMENT.get(compute, 2.0),
         has_flash_attention=candidate.settings.has_flash_attention,
+        most_score_bytes=float(extra.get("score_bytes", "inf")),
         library=extra.get("library", ""),
         backend=extra.get("backend") or _BACKENDS.get(device.vendor.lower(), "cpu"),
         latent_cache=extra.get("latent_cache", "latent"),
@@ -196,12 +199,15 @@ def serving_times(load: ServingLoad, rates: ServingRates, cache_tokens: Count | 
     running = at_most(load.concurrency, load.max_num_seqs)
     if cache_tokens is not None:
         running = at_least(at_most(running, cache_tokens / (load.input_tokens + load.output_tokens)), 1)
-    micro = at_least(running / load.pp, 1) if rates.is_pipelined else running
+    micro = batch_of_step(load, running, rates)
     single = decode_parts(decode_work(load, 1, depth), rates)
     is_single = isinstance(micro, int | float) and micro == 1
-    parts = single if is_single else decode_parts(decode_work(load, micro, depth), rates)
+    batch = decode_work(load, micro, depth)
+    parts = single if is_single else decode_parts(batch, rates)
     tpot, single_tpot = _sum(parts) * slower / drafted, _sum(single) * slower / drafted
-    prefill = prefill_seconds(prefill_work(load), rates)
+    reading = prefill_work(load)
+    prefill = prefill_seconds(reading, rates)
+    step = busy_step_seconds(batch, reading, rates, micro / load.output_tokens, slower / drafted)
     return ServingTimes(
         decode_parts=parts,
         tpot_seconds=tpot,
@@ -209,8 +215,7 @@ def serving_times(load: ServingLoad, rates: ServingRates, cache_tokens: Count | 
         prefill_seconds=prefill,
         ttft_seconds=prefill + single_tpot,
         prefill_tokens_per_s=load.input_tokens / prefill,
-        throughput_tokens_per_s=steady_throughput_tokens_per_s(running, load.output_tokens, tpot, prefill)
-        / rates.batch_ratio,
+        throughput_tokens_per_s=running / step,
         num_running=running,
     )
 
@@ -243,33 +248,39 @@ def decode_work(load: ServingLoad, num_sequences: Count, depth_tokens: Count) ->
     Notes
     -----
     Derived: weights are read once a step, experts as far as they are selected, caches once a sequence, states read and
-    written; nothing is read of the token embedding but a row.
+    written; nothing is read of the token embedding but a row. Guessed tokens are checked with the sequence's own in one
+    pass: they select experts of their own, and read the cache with it.
     """
     has = held(load.shape, load.pp, load.num_cpu_layers, load.num_cpu_expert_layers)
     shape, tp, n = load.shape, load.tp, num_sequences
+    tokens = n * (1 + load.num_draft_tokens)
     bandwidth, rate = load.bandwidth_bytes_per_s, load.flop_per_s
     sharing = 1 + (load.dp - 1) * (load.ep > tp)  # replicas whose tokens meet at the same experts
-    touched = distinct_experts_ratio(n * sharing, shape.top_k, shape.num_experts) if shape.num_experts else 0.0
+    touched = distinct_experts_ratio(tokens * sharing, shape.top_k, shape.num_experts) if shape.num_experts else 0.0
     ways = at_least(load.ep, tp)
     cache, pair_flop = _cache_read(load, has.total_cache_layers, depth_tokens)
     host_cache, _ = _cache_read(load, has.host_cache_layers, depth_tokens)
     host_bytes = has.host_dense_bytes + has.host_expert_bytes * touched
     host_bytes = host_bytes + n * (host_cache + 2.0 * _state_bytes(load, has.host_state_layers))
-    hidden = n * shape.hidden_size * load.compute_bytes_per_element
-    moving, waiting = _communication(load, hidden)
+    hidden = tokens * shape.hidden_size * load.compute_bytes_per_element
+    moving, waiting = _communication(load, hidden, has.device_expert_layers)
+    num_host_layers = shape.num_layers - has.total_device_layers + has.host_expert_layers
     latent = sum(
         (num for group, num in zip(shape.cache_groups, has.total_cache_layers, strict=True) if group.is_latent), start=0
     )
     return DecodeWork(
         dense_bytes_seconds=((has.total_split_bytes + shape.head_bytes) / tp + has.total_replicated_bytes) / bandwidth,
-        dense_flop_seconds=2.0 * n * (has.device_matrix_parameters + shape.head_parameters) / tp / rate,
+        dense_flop_seconds=2.0 * tokens * (has.device_matrix_parameters + shape.head_parameters) / tp / rate,
         expert_bytes_seconds=has.total_expert_bytes * touched / ways / bandwidth,
-        expert_flop_seconds=2.0 * n * sharing * has.device_expert_parameters / ways / rate,
+        expert_flop_seconds=2.0 * tokens * sharing * has.device_expert_parameters / ways / rate,
         cache_bytes_seconds=n * cache / bandwidth,
-        attention_flop_seconds=n * pair_flop / tp / rate,
+        attention_flop_seconds=tokens * pair_flop / tp / rate,
         state_bytes_seconds=2.0 * n * _state_bytes(load, has.total_state_layers) / bandwidth,
         host_bytes_seconds=host_bytes / load.host_bandwidth_bytes_per_s,
-        host_flop_seconds=2.0 * n * (has.host_matrix_parameters + has.host_expert_parameters) / load.host_flop_per_s,
+        host_flop_seconds=2.0
+        * tokens
+        * (has.host_matrix_parameters + has.host_expert_parameters)
+        / load.host_flop_per_s,
         crossing_seconds=2.0 * (has.host_expert_layers + (has.host_dense_bytes > 0)) * hidden / load.pcie_bytes_per_s,
         communication_bytes_seconds=moving,
         communication_latency_seconds=waiting,
@@ -277,7 +288,8 @@ def decode_work(load: ServingLoad, num_sequences: Count, depth_tokens: Count) ->
         num_expert_layers=has.device_expert_layers,
         num_state_layers=sum(has.total_state_layers),
         num_latent_layers=latent,
-        num_host_layers=shape.num_layers - has.total_device_layers + has.host_expert_layers,
+        num_host_layers=num_host_layers,
+        num_thread_layers=load.num_host_cores * (num_host_layers + (load.backend == "cpu") * has.total_device_layers),
         num_hand_overs=load.pp - 1,
         num_sequences=n,
     )
@@ -328,7 +340,8 @@ def decode_parts(work: DecodeWork, rates: ServingRates) -> tuple[tuple[str, Seco
                 work.host_flop_seconds / rates.host_compute_ratio, work.host_bytes_seconds / rates.host_bandwidth_ratio
             )
             + work.crossing_seconds / rates.pcie_ratio
-            + work.num_host_layers * rates.host_layer_seconds,
+            + work.num_host_layers * rates.host_layer_seconds
+            + work.num_thread_layers * rates.thread_layer_seconds,
         ),
         (
             "communication",
@@ -370,6 +383,81 @@ def decode_seconds(work: DecodeWork, rates: ServingRates) -> Seconds:
     return _sum(decode_parts(work, rates))
 
 
+def batch_of_step(load: ServingLoad, num_running: Count, rates: ServingRates) -> Count:
+    """Sequences of a replica that pass one stage together.
+
+    Parameters
+    ----------
+    load : ServingLoad
+        With the number of stages.
+    num_running : numeric
+        Sequences in flight. [1]
+    rates : ServingRates
+        Whether stages work on parts of the batch at the same time.
+
+    Returns
+    -------
+    numeric
+        Sequences. [1]
+
+    Notes
+    -----
+    Derived: as many parts as stages, so that none waits.
+    """
+    return at_least(num_running / load.pp, 1) if rates.is_pipelined else num_running
+
+
+def busy_step_seconds(
+    decode: DecodeWork, prefill: PrefillWork, rates: ServingRates, num_prompts: Count, drafting_ratio: Count = 1.0
+) -> Seconds:
+    """Time in which every sequence of a full server gains a token, with the prompts that are read meanwhile.
+
+    Parameters
+    ----------
+    decode : DecodeWork
+        What a step does for the sequences that run.
+    prefill : PrefillWork
+        What reading one prompt does.
+    rates : ServingRates
+        Achieved fractions and fixed costs.
+    num_prompts : numeric
+        Prompts read a step: sequences of the step over the tokens that each generates. [1]
+    drafting_ratio : numeric
+        Time of a token over that of a step without drafting. [1]
+
+    Returns
+    -------
+    numeric
+        Time. [s]
+
+    Notes
+    -----
+    Derived: where prompts ride in the steps that decode, weights are read once for both and operations fill the time
+    that reading leaves; else steps and prompts take turns.
+
+    References
+    ----------
+    .. [1] G.-I. Yu et al., "Orca", OSDI 2022; A. Agrawal et al., "Sarathi-Serve", arXiv:2403.02310.
+    """
+    step = decode_seconds(decode, rates) * drafting_ratio
+    turns = step + num_prompts * prefill_seconds(prefill, rates)
+    dense_flop, dense_bytes, expert_flop, expert_bytes = _matrix_seconds(prefill, rates)
+    apart = longer_of(dense_flop, dense_bytes) + longer_of(expert_flop, expert_bytes)
+    parts = dict(decode_parts(decode, rates))
+    joint = longer_of(
+        decode.dense_flop_seconds / rates.compute_ratio + num_prompts * dense_flop,
+        decode.dense_bytes_seconds / rates.bandwidth_ratio,
+    ) + longer_of(
+        decode.expert_flop_seconds / rates.expert_compute_ratio + num_prompts * expert_flop,
+        at_least(
+            decode.expert_bytes_seconds / rates.expert_bandwidth_ratio,
+            at_most(num_prompts * prefill.num_chunks, 1.0) * expert_bytes / prefill.num_chunks,
+        ),
+    )
+    mixed = turns - num_prompts * apart + joint - parts["weights"] - parts["experts"]
+    return (rates.mixes_prompts * mixed + (1 - rates.mixes_prompts) * turns) * rates.batch_ratio
+
+
 def tokens_per_step(num_draft_tokens: Count, rates: ServingRates) -> Count:
     """Tokens that one step of one sequence yields on average with drafting.
 
@@ -400,11 +488,16 @@ def tokens_per_step(num_draft_tokens: Count, rates: ServingRates) -> Count:
     return (1.0 - kept ** (num_draft_tokens + 1)) / (1.0 - kept)
 
 
-def _communication(load: ServingLoad, hidden_bytes: Bytes) -> tuple[Seconds, Seconds]:
-    """Two all-reduces a layer for tensor parallelism, one hand-over between stages: moving, and waiting."""
+def _communication(load: ServingLoad, hidden_bytes: Bytes, num_expert_layers: Count) -> tuple[Seconds, Seconds]:
+    """Two all-reduces a layer for tensor parallelism, one hand-over between stages: moving, and waiting.
+
+    Replicas that share experts send each token to the ranks of its experts, and back.
+    """
     times = 2.0 * load.shape.num_layers * (load.tp > 1)
     moved = 2.0 * (load.tp - 1) / load.tp * hidden_bytes * times + (load.pp - 1) * hidden_bytes
-    waits = times + load.pp - 1
+    sent = 2.0 * num_expert_layers * (load.ep > load.tp) * (load.dp > 1)
+    moved = moved + sent * hidden_bytes * (load.dp - 1) * distinct_experts_ratio(load.shape.top_k, 1, load.dp)
+    waits = times + sent + load.pp - 1
     return moved / load.link_bytes_per_s, waits * load.link_latency_seconds
 
 
@@ -462,7 +555,9 @@ def prefill_work(load: ServingLoad) -> PrefillWork:
         shape.max_intermediate_size * (shape.num_experts == 0), shape.top_k * shape.max_expert_size
     )
     host_bytes = has.host_dense_bytes + has.host_expert_bytes * touched
-    moving, waiting = _communication(load, chunk * shape.hidden_size * load.compute_bytes_per_element)
+    moving, waiting = _communication(
+        load, chunk * shape.hidden_size * load.compute_bytes_per_element, has.device_expert_layers
+    )
     dense_bytes = has.total_split_bytes / load.tp + has.total_replicated_bytes
     return PrefillWork(
         dense_bytes_seconds=num_chunks * dense_bytes / bandwidth,
@@ -515,11 +610,10 @@ def prefill_seconds(work: PrefillWork, rates: ServingRates) -> Seconds:
     .. [1] R. Pope et al., arXiv:2211.05102; A. Agrawal et al., "Sarathi-Serve", arXiv:2403.02310 (chunks); ggml's
        scheduler, ggml-org/llama.cpp ggml/src/ggml-cuda/ggml-cuda.cu `offload_op` (copies of host weights).
     """
-    filled = at_least(work.num_expert_tokens, 1e-9)
-    experts = work.expert_flop_seconds / rates.expert_compute_ratio * (1.0 + rates.expert_tile_tokens / filled)
+    dense_flop, dense_bytes, expert_flop, expert_bytes = _matrix_seconds(work, rates)
     device = (
-        longer_of(work.dense_flop_seconds / rates.compute_ratio, work.dense_bytes_seconds / rates.bandwidth_ratio)
-        + longer_of(experts, work.expert_bytes_seconds / rates.expert_bandwidth_ratio)
+        longer_of(dense_flop, dense_bytes)
+        + longer_of(expert_flop, expert_bytes)
         + work.attention_flop_seconds / rates.attention_compute_ratio
         + work.activation_element_seconds * rates.activation_bytes
         + work.score_element_seconds * rates.score_bytes
@@ -535,6 +629,17 @@ def prefill_seconds(work: PrefillWork, rates: ServingRates) -> Seconds:
         host = at_most(host, work.copied_seconds / rates.pcie_ratio)
     moving = work.communication_bytes_seconds / rates.link_ratio
     return device + host + moving + work.communication_latency_seconds * rates.latency_ratio
+
+
+def _matrix_seconds(work: PrefillWork, rates: ServingRates) -> tuple[Seconds, Seconds, Seconds, Seconds]:
+    """Operations and reading of dense matrices, the same of experts; derived as `prefill_seconds` says."""
+    filled = at_least(work.num_expert_tokens, 1e-9)
+    return (
+        work.dense_flop_seconds / rates.compute_ratio,
+        work.dense_bytes_seconds / rates.bandwidth_ratio,
+        work.expert_flop_seconds / rates.expert_compute_ratio * (1.0 + rates.expert_tile_tokens / filled),
+        work.expert_bytes_seconds / rates.expert_bandwidth_ratio,
+    )
 
 
 def _largest(fits: Callable[[int], bool], guess: int, limit: int) -> int:

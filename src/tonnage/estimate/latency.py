@@ -5,12 +5,11 @@ Every function takes numbers or numpy arrays that broadcast; nothing here knows 
 
 from __future__ import annotations
 
-from tonnage.units import Count, Ratio, Seconds, TokensPerS
+from tonnage.units import Count, Ratio, Seconds
 
 __all__ = [
     "distinct_experts_ratio",
     "longer_of",
-    "steady_throughput_tokens_per_s",
 ]
 
 
@@ -75,37 +74,3 @@ def longer_of(one_seconds: Seconds, other_seconds: Seconds, exponent: float = 4.
     (2.0, 1.189)
     """
     return (one_seconds**exponent + other_seconds**exponent) ** (1.0 / exponent)
-
-
-def steady_throughput_tokens_per_s(
-    num_running: Count, output_tokens: Count, decode_step_seconds: Seconds, prefill_seconds_per_request: Seconds
-) -> TokensPerS:
-    """Output rate of a server kept full: each request pays its prompt, and all running ones wait for it.
-
-    Parameters
-    ----------
-    num_running : numeric
-        Requests that run together. [1]
-    output_tokens : numeric
-        Tokens that a request generates. [1]
-    decode_step_seconds : numeric
-        Time of one decode step of the running batch. [s]
-    prefill_seconds_per_request : numeric
-        Time to read one prompt. [s]
-
-    Returns
-    -------
-    numeric
-        Output tokens a second. [token/s]
-
-    References
-    ----------
-    .. [1] Derived: in the time that one request needs for `output_tokens` steps, `num_running` prompts are read.
-
-    Examples
-    --------
-    >>> steady_throughput_tokens_per_s(10, 100, 0.01, 0.1)
-    500.0
-    """
-    cycle = output_tokens * decode_step_seconds + num_running * prefill_seconds_per_request
-    return num_running * output_tokens / cycle

@@ -6,6 +6,7 @@ search over many.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -147,6 +148,7 @@ class ServingLoad:
     host_memory_bytes: Bytes
     host_bandwidth_bytes_per_s: BytesPerS
     host_flop_per_s: FlopPerS  # fp32 peak of all cores
+    num_host_cores: Count
     pcie_bytes_per_s: BytesPerS
     link_bytes_per_s: BytesPerS
     link_latency_seconds: Seconds
@@ -168,6 +170,7 @@ class ServingLoad:
     max_batched_tokens: Count = 2048
     utilization_ratio: Ratio = 0.9
     has_flash_attention: bool = True
+    most_score_bytes: Bytes = math.inf  # scores of attention that are kept at once without flash attention
     library: str = ""  # the matrix library, where it matters: rocblas, hipblaslt
     backend: str = ""  # cuda, hip, vulkan, metal, cpu: what a program for several kinds of device runs on
     latent_cache: str = "latent"  # what MLA keeps: latent, latent_and_values, full
@@ -199,6 +202,7 @@ class ServingMemory:
     allocated_bytes: Bytes | None = None  # what it takes even when the load needs less; None: the sum of the pools
     cache_bytes: Bytes | None = None  # what it sets aside for cache and state; None: what the load needs
     cache_tokens: Count | None = None  # tokens that this holds, as the engine counts them
+    total_cache_bytes: Bytes | None = None  # over all devices and the host, where the engine adds them up
     relative_error: float = 0.02  # half-width of the 80 % interval of the device's total
     warnings: tuple[str, ...] = ()
 
@@ -232,6 +236,7 @@ class DecodeWork:
     num_state_layers: Count
     num_latent_layers: Count
     num_host_layers: Count
+    num_thread_layers: Count  # layers on the host times threads that meet after each operation
     num_hand_overs: Count  # between devices that work one after the other
     num_sequences: Count
 
@@ -288,10 +293,12 @@ class ServingRates:
     host_bandwidth_ratio: Ratio
     host_compute_ratio: Ratio
     host_layer_seconds: Seconds
+    thread_layer_seconds: Seconds  # what each thread adds to it: all wait for each other
     pcie_ratio: Ratio
     copies_host_weights: bool  # for a prefill, over PCIe, where that is faster
     is_pipelined: bool  # stages decode parts of the batch at the same time
-    batch_ratio: Ratio  # of the time that many requests need, what a steady load takes beyond steps and prompts
+    mixes_prompts: bool  # chunks of prompts ride in the steps that decode
+    batch_ratio: Ratio  # of the time of steps and prompts alone, what a steady load takes
     draft_acceptance_ratio: Ratio  # of the tokens guessed ahead, those kept
     draft_cost_ratio: Ratio  # of a step, what guessing and checking one token adds
     relative_error: float  # half-widths of the 80 % intervals: one request's decode, prefill, many requests

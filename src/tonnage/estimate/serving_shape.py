@@ -293,7 +293,9 @@ def _state_elements(mixer: Mixer) -> tuple[int, int]:
     return 0, mixer.num_heads * mixer.head_dim * mixer.head_dim
 
 
-def held(shape: ServingShape, pp: Count, num_cpu_layers: Count, num_cpu_expert_layers: Count) -> Held:
+def held(
+    shape: ServingShape, pp: Count, num_cpu_layers: Count, num_cpu_expert_layers: Count, *, counts_output: bool = False
+) -> Held:
     """Return what the fullest stage holds when the first layers, or only their experts, stay on the host.
 
     The layers that remain are cut into `pp` runs as equal as whole layers allow. Numbers or columns.
@@ -308,6 +310,8 @@ def held(shape: ServingShape, pp: Count, num_cpu_layers: Count, num_cpu_expert_l
         First layers that stay on the host whole. [1]
     num_cpu_expert_layers : numeric
         First layers whose routed experts stay on the host. [1]
+    counts_output : bool
+        Whether the output counts as one layer more when runs are cut.
 
     Returns
     -------
@@ -319,14 +323,14 @@ def held(shape: ServingShape, pp: Count, num_cpu_layers: Count, num_cpu_expert_l
     Derived.
     """
     if isinstance(pp, int) and isinstance(num_cpu_layers, int) and isinstance(num_cpu_expert_layers, int):
-        return _held(shape, pp, num_cpu_layers, num_cpu_expert_layers)
+        return _held(shape, pp, num_cpu_layers, num_cpu_expert_layers, counts_output)
     import numpy as np  # noqa: PLC0415  only columns need it
 
     columns: list[Any] = list(np.broadcast_arrays(pp, num_cpu_layers, num_cpu_expert_layers))
     keys, inverse = np.unique(
         np.stack([np.asarray(column, dtype=np.int64).ravel() for column in columns]), axis=1, return_inverse=True
     )
-    values = [_held(shape, int(p), int(layers), int(experts)) for p, layers, experts in keys.T]
+    values = [_held(shape, int(p), int(layers), int(experts), counts_output) for p, layers, experts in keys.T]
     index = inverse.reshape(columns[0].shape)
 
     def gathered(name: str) -> Any:
@@ -339,14 +343,18 @@ def held(shape: ServingShape, pp: Count, num_cpu_layers: Count, num_cpu_expert_l
     return Held(**{f.name: gathered(f.name) for f in fields(Held)})
 
 
-def _held(shape: ServingShape, pp: int, num_cpu_layers: int, num_cpu_expert_layers: int) -> Held:
-    key = pp, num_cpu_layers, num_cpu_expert_layers
+def _held(shape: ServingShape, pp: int, num_cpu_layers: int, num_cpu_expert_layers: int, counts_output: bool) -> Held:
+    key = pp, num_cpu_layers, num_cpu_expert_layers, counts_output
     if key not in shape.cache:
-        shape.cache[key] = _held_anew(shape, pp, min(num_cpu_layers, shape.num_layers), num_cpu_expert_layers)
+        shape.cache[key] = _held_anew(
+            shape, pp, min(num_cpu_layers, shape.num_layers), num_cpu_expert_layers, counts_output
+        )
     return shape.cache[key]
 
 
-def _held_anew(shape: ServingShape, pp: int, num_cpu_layers: int, num_cpu_expert_layers: int) -> Held:
+def _held_anew(
+    shape: ServingShape, pp: int, num_cpu_layers: int, num_cpu_expert_layers: int, counts_output: bool
+) -> Held:
     num_layers = shape.num_layers
     on_device = range(num_cpu_layers, num_layers)
     first_expert = max(num_cpu_layers, num_cpu_expert_layers)
@@ -355,7 +363,12 @@ def _held_anew(shape: ServingShape, pp: int, num_cpu_layers: int, num_cpu_expert
         experts = shape.expert_bytes[layer] if layer >= first_expert else 0.0
         return shape.split_bytes[layer] + shape.replicated_bytes[layer] + experts
 
-    stages = _cut([weight(layer) for layer in on_device], pp, is_balanced=num_cpu_expert_layers > 0)
+    stages = _cut(
+        [weight(layer) for layer in on_device],
+        pp,
+        is_balanced=num_cpu_expert_layers > 0,
+        num_more=int(counts_output and num_cpu_layers == 0),
+    )
     starts = [num_cpu_layers + start for start in stages]
     runs = [range(a, b) for a, b in zip(starts, [*starts[1:], num_layers], strict=True)]
     sizes = [
@@ -407,13 +420,21 @@ def _held_anew(shape: ServingShape, pp: int, num_cpu_layers: int, num_cpu_expert
     )
 
 
-def _cut(weights: list[float], num_runs: int, *, is_balanced: bool) -> list[int]:
-    """Return where each run starts: equal numbers of layers, or the cut with the lightest heaviest run."""
+def _cut(weights: list[float], num_runs: int, *, is_balanced: bool, num_more: int) -> list[int]:
+    """Return where each run starts: equal numbers of layers, or the cut with the lightest heaviest run.
+
+    What does not divide goes to the runs before the last, which has the output matrix (vllm/distributed/utils.py,
+    `get_pp_indices`). With `num_more` things after the layers that count as layers too, layer i goes to run
+    floor(i runs / all) (ggml-org/llama.cpp src/llama-model.cpp, `get_layer_buft_list`).
+    """
     if num_runs == 1:
         return [0]
+    if num_more and weights and not is_balanced:
+        total = len(weights) + num_more
+        return [min(-(-run * total // num_runs), len(weights)) for run in range(num_runs)]
     if not is_balanced or not weights:
         base, extra = divmod(len(weights), num_runs)
-        sizes = [base + (i >= num_runs - extra) for i in range(num_runs)]
+        sizes = [base + (num_runs - 1 - extra <= i < num_runs - 1) for i in range(num_runs)]
         return [sum(sizes[:i]) for i in range(num_runs)]
     low, high = max(weights), sum(weights)
     starts = [0]

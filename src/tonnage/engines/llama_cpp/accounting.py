@@ -50,7 +50,7 @@ class Accounting:
 
     def memory(self, load: ServingLoad) -> ServingMemory:
         """Return the buffers of the fullest device and of the host."""
-        has = held(load.shape, load.pp, load.num_cpu_layers, load.num_cpu_expert_layers)
+        has = held(load.shape, load.pp, load.num_cpu_layers, load.num_cpu_expert_layers, counts_output=True)
         shape = load.shape
         rest = shape.encoder_bytes + shape.other_bytes
         weights = (has.split_bytes + has.expert_bytes + has.head_bytes) / load.tp + has.replicated_bytes + rest
@@ -103,6 +103,7 @@ class Accounting:
             ),
             capacity_bytes=load.free_bytes,
             cache_tokens=load.context_tokens * load.max_num_seqs,
+            total_cache_bytes=self.cache_bytes(load, has.total_cache_layers) + host_cache,
             relative_error=self.constants.value("memory_relative_error", load.version),
         )
 
@@ -132,6 +133,7 @@ class Accounting:
         width = at_least(shape.max_intermediate_size, shape.max_expert_size * shape.top_k)
         logits = 4.0 * tokens * (shape.vocab_size + shape.hidden_size) * (has.head_bytes > 0)
         scores = 0.0 if load.has_flash_attention else 4.0 * tokens * load.context_tokens * load.max_num_seqs * heads
+        scores = at_most(scores, load.most_score_bytes)
         layer = 4.0 * tokens * (2 * shape.hidden_size + width) + scores
         return at_least(logits, layer)
 
