@@ -60,3 +60,9 @@ def test_a_planted_import_is_found():
     modules = imported("-c", "import tonnage, numpy")
     assert unwanted(modules, HEAVY | LATE) >= {"numpy"}
     assert "tonnage" in modules
+
+
+def test_serving_one_card_needs_no_numpy():
+    """Columns need it; one answer does not, and importing it takes as long as all else together."""
+    modules = imported("-m", "tonnage", "plan", "Qwen/Qwen3.5-35B-A3B", "--serve", "--gpu", "rtx-4080")
+    assert unwanted(modules, {"numpy"}) == set()

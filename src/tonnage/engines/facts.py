@@ -9,13 +9,12 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any, Final
 
-import numpy as np
-
 from tonnage import datafiles
 from tonnage.engines.types import EngineTraits, Refusal
 from tonnage.estimate.serving import ServingLoad, ServingRates
 from tonnage.estimate.types import Candidate
 from tonnage.nouns import noun
+from tonnage.units import Count
 
 __all__ = [
     "RATE_NAMES",
@@ -258,8 +257,17 @@ def _shares_heads(load: ServingLoad) -> bool:
 
 def _placement(load: ServingLoad) -> str:
     """Return where the work is done: on the device, partly on the host, or by drafts."""
-    is_hosted = load.backend == "cpu" or bool(np.any(load.num_cpu_layers)) or bool(np.any(load.num_cpu_expert_layers))
-    return "host" if is_hosted else "drafted" if np.any(load.num_draft_tokens) else "device"
+    is_hosted = load.backend == "cpu" or _any(load.num_cpu_layers) or _any(load.num_cpu_expert_layers)
+    return "host" if is_hosted else "drafted" if _any(load.num_draft_tokens) else "device"
+
+
+def _any(amount: Count) -> bool:
+    """Whether a number, or any of a column, is more than nothing."""
+    if isinstance(amount, int | float):
+        return bool(amount)
+    import numpy as np  # noqa: PLC0415  only columns need it
+
+    return bool(np.any(amount))
 
 
 def factors_of(name: str) -> tuple[str, ...]:
