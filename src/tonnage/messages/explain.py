@@ -11,6 +11,16 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "performance": ("what comes out", "性能"),
     "cost": ("money", "费用"),
     "storage": ("storage", "存储"),
+    "power": ("power limits (nvidia-smi -pl, needs root)", "功耗上限（nvidia-smi -pl，需要 root）"),
+    "cap": (
+        "{watts} W: {speed} % of the speed ({low} % at least), {joules} J a token",
+        "{watts} W：速度的 {speed}%（至少 {low}%），每 token {joules} J",
+    ),
+    "cap_own": ("measured on {gpu}", "在 {gpu} 上实测"),
+    "cap_borrowed": (
+        "no curve of this card: that of {gpu} by share of the limit, the loss may be twice as large",
+        "没有该卡的曲线：按上限比例借用 {gpu} 的曲线，损失可能翻倍",
+    ),
     "of": ("{used} of {capacity}, {free} left", "{used} / {capacity}，剩余 {free}"),
     "over": ("{used} of {capacity}, {short} short", "{used} / {capacity}，缺 {short}"),
     "interval": ("{best} (80 % interval {low} – {high})", "{best}（80% 区间 {low} – {high}）"),

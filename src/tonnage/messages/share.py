@@ -183,6 +183,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "rate_step_seconds": ("one optimizer step", "一个优化器步"),
     "rate_job_seconds": ("the whole job", "整个任务"),
     # money and disk
+    "power_energy": ("power limit for the least energy", "最省电的功耗上限"),
+    "power_cost": ("power limit for the least cost when owned", "自有时最省钱的功耗上限"),
     "cost_usd_per_hour": ("rent, an hour", "每小时租金"),
     "cost_usd_per_million_tokens": ("a million tokens", "每百万 token"),
     "cost_purchase_usd": ("to buy the whole machine", "整机购入"),

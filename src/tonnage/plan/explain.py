@@ -9,8 +9,10 @@ from importlib import import_module
 from typing import Any, Final
 
 from tonnage import datafiles
+from tonnage.estimate.cost.assumptions import with_given
 from tonnage.estimate.types import Cost, Estimate, Interval, Pool
 from tonnage.messages import knows, say
+from tonnage.plan.caps import caps_of
 from tonnage.plan.scene import where_it_lives
 from tonnage.plan.types import Plan
 from tonnage.units import format_bytes, format_seconds
@@ -84,6 +86,7 @@ def explain(plan: Plan) -> Explanation:
         _time(estimate),
         _rates(estimate),
         _cost(estimate),
+        _power(plan),
         _storage(estimate),
     )
     sources = [
@@ -270,6 +273,26 @@ def _cost(estimate: Estimate) -> Part:
 def _dollars(interval: Interval) -> str:
     best, low, high = (f"{v:,.0f}" if v >= 100 else f"{v:,.3g}" for v in (interval.best, interval.low, interval.high))
     return f"{best} USD" if low == high else f"{best} USD ({low} – {high})"
+
+
+def _power(plan: Plan) -> Part:
+    """Return the best power limits, with what each does to speed and energy."""
+    found = caps_of(plan.estimate, with_given(plan.request.limits.assume))
+    items: list[Item] = []
+    for name in () if found is None else ("energy", "cost"):
+        cap = found.best(name)
+        text = say(
+            "explain.cap",
+            watts=f"{cap.cap_watts:.0f}",
+            speed=f"{100 * cap.speed_ratio.best:.0f}",
+            low=f"{100 * cap.speed_ratio.low:.0f}",
+            joules=f"{cap.joules_per_token.best:.3g}",
+        )
+        source = say("explain.cap_borrowed" if found.curve.is_borrowed else "explain.cap_own", gpu=found.curve.device)
+        items.append(
+            Item(name=f"cap_{name}", label=_label("power", name), value=cap.cap_watts, text=text, source=source)
+        )
+    return Part(id="power", title=say("explain.power"), unit="W", total=None, items=tuple(items))
 
 
 def _storage(estimate: Estimate) -> Part:

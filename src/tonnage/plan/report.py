@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tonnage.engines import ENGINES
+from tonnage.estimate.cost.assumptions import with_given
 from tonnage.estimate.types import Cost, Estimate, Footprint, Interval, Pool
+from tonnage.plan.caps import OBJECTIVES, caps_of
 from tonnage.plan.request import arguments, command
 from tonnage.plan.types import Answer, Change, Plan, Rejection, Request
 from tonnage.workload.types import Serving
@@ -74,7 +76,32 @@ def _values(noun: Any, names: tuple[str, ...]) -> dict[str, Any]:
 def plan_object(plan: Plan) -> dict[str, Any]:
     """Return one plan."""
     return {"rank": plan.rank, **estimate_object(plan.estimate), "kind": plan.kind, "reasons": list(plan.reasons)} | {
-        "warnings": list(plan.warnings)
+        "warnings": list(plan.warnings),
+        "power": _power(plan),
+    }
+
+
+def _power(plan: Plan) -> dict[str, Any] | None:
+    """Return the power limits of a device, and the best for speed, energy and cost."""
+    found = caps_of(plan.estimate, with_given(plan.request.limits.assume))
+    if found is None:
+        return None
+    return {
+        "caps": [
+            {
+                "cap_watts": cap.cap_watts,
+                "speed_ratio": _interval(cap.speed_ratio),
+                "joules_per_token": _interval(cap.joules_per_token),
+                "own_usd_per_million_tokens": cap.usd_per_million_tokens,
+            }
+            for cap in found.caps
+        ],
+        "best_cap_watts": {name: found.best(name).cap_watts for name in OBJECTIVES},
+        "curve": {
+            "gpu": found.curve.device,
+            "is_borrowed": found.curve.is_borrowed,
+            "sources": list(found.curve.sources),
+        },
     }
 
 
