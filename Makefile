@@ -45,14 +45,17 @@ $(BIN)/python:
 
 $(VENV)/.run: pyproject.toml | $(BIN)/python
 	@$(BIN)/python -m pip install -q -e .
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 $(VENV)/.test: pyproject.toml | $(BIN)/python
 	@$(BIN)/python -m pip install -q -e '.[test]'
+	@$(BIN)/python -m compileall -q src
 	@touch $@ $(VENV)/.run
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@$(BIN)/python -m pip install -q -e '.[dev]'
+	@$(BIN)/python -m compileall -q src
 	@touch $@ $(VENV)/.run $(VENV)/.test
 
 clean: ## remove what the targets made
