@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 
+import click
 import pytest
 
 from tonnage import api
@@ -21,11 +22,14 @@ DENSE, MOE, SMALL = "Qwen/Qwen3.5-27B", "Qwen/Qwen3.5-35B-A3B", "Qwen/Qwen3-0.6B
 
 def read_back(command: str) -> Request:
     """Read a command as the command line does, without running it."""
+    from tonnage.cli import group
     from tonnage.cli import plan as cli
 
     words = shlex.split(command)
     assert words[:2] == ["tonnage", "plan"]
-    context = plan_command.make_context("plan", words[2:], obj={})
+    context = plan_command.make_context(
+        "plan", words[2:], obj={}, parent=click.Context(group, info_name="tonnage", **group.context_settings)
+    )
     given = dict(context.params)
     for name in ("pick", "output", "is_json", "is_quiet"):
         given.pop(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 from tests.conftest import call_tonnage
 
@@ -60,3 +62,44 @@ def test_names_that_no_hub_takes(name):
     answer = call_tonnage("model", name)
     assert answer.code == 2
     assert "fault of ours" not in answer.err
+
+
+def nearest(*words: str) -> list[str]:
+    """Return the commands that a "no" gives, each run: it must fit."""
+    answer = call_tonnage("plan", *words, "--json")
+    assert answer.code == 3
+    first = answer.json["rejections"][0]
+    assert first["command"]
+    commands = [first["command"], *(change["command"] for change in first["changes"])]
+    for command in commands:
+        assert call_tonnage(*shlex.split(command)[1:], "--json").code == 0, command
+    return commands
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--gpu", "rtx-4080", "--ttft", "1ms"), "--ttft"),
+        (("--gpu", "rtx-4080", "--tpot", "100us"), "--tpot"),
+        (("--gpu", "rtx-4080", "--max-power", "100W"), "--max-power 320W"),
+        (("--gpu", "rtx-4080", "--budget", "10 USD"), "--budget"),
+        (("--gpu", "h100", "--finetune", "lora", "--tokens", "1B", "--spend", "1 USD"), "--spend"),
+        (("--gpu", "h100", "--finetune", "lora", "--tokens", "1B", "--deadline", "1min"), "--deadline"),
+    ],
+)
+def test_a_limit_in_the_way_is_set_as_wide_as_it_takes(words, said):
+    assert said in nearest("Qwen/Qwen3-8B", *words)[0]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--gpu", "rtx-4080", "--tp", "2"),
+        ("--gpu", "tpu-v5e"),
+        ("--gpu", "rtx-4080", "--engine", "vllm", "--kv", "q8_0", "--quant", "bf16"),
+        ("--gpu", "rtx-4080", "--finetune", "qlora", "--micro-batch", "3"),
+        ("--gpu", "rtx-4080", "--require", "nvlink", "--max-power", "10W"),
+    ],
+)
+def test_every_no_has_a_way(words):
+    nearest("Qwen/Qwen3-8B", *words)

@@ -177,6 +177,22 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "change_recompute": ("recomputation: {value}", "重计算：{value}"),
     "change_optimizer": ("optimizer {value}", "优化器 {value}"),
     "change_offload": ("{value}", "{value}"),
+    "change_limit": ("allowing {value} ({flag})", "把 {flag} 放宽到 {value}"),
+    "change_layout": ("split as {value}", "划分改为 {value}"),
+    "change_free": ("with nothing pinned", "不固定任何参数"),
+    "change_bare": ("with nothing pinned and no limits", "不固定参数，也不设限制"),
+    "change_machine": (
+        "{value} x {name}, with nothing pinned and no limits",
+        "{value} 张 {name}，不固定参数，也不设限制",
+    ),
+    "price_open": (
+        "what {name} costs is not on record: the limit of money was not held against it (--price)",
+        "{name} 的价格没有记录：金额限制未能核对（--price）",
+    ),
+    "change_machines": (
+        "{num} x {value} {name}, with nothing pinned and no limits",
+        "{num} 台机器，每台 {value} 张 {name}，不固定参数，也不设限制",
+    ),
     "change_zero": ("ZeRO stage {value}", "ZeRO 阶段 {value}"),
     "change_seq_len": ("sequences of {value} tokens", "序列长度 {value}"),
     "change_method": ("{value} instead of {old}", "用 {value} 代替 {old}"),

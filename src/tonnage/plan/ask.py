@@ -11,7 +11,7 @@ from tonnage.messages import say
 from tonnage.model.types import Model
 from tonnage.plan import price
 from tonnage.plan.choose import choose
-from tonnage.plan.scene import SLOWEST_TPOT_SECONDS, set_scene
+from tonnage.plan.scene import SLOWEST_TPOT_SECONDS, price_is_open, set_scene
 from tonnage.plan.types import Answer, Request
 from tonnage.plan.where import Placed, place, place_here
 from tonnage.units import format_seconds
@@ -70,6 +70,7 @@ def answer(
         warnings=(
             *model.warnings,
             *_beyond(request, model),
+            *_unpriced(request, found),
             *(placed.warnings if placed else ()),
             *_old(request, found, prices),
         ),
@@ -98,6 +99,13 @@ def _priced(request: Request, found: Answer, prices: price.Prices) -> Iterator[s
     yield from price.rate_notes(request.limits, prices)
     keys = dict.fromkeys(key for plan in found.plans for key in price.counted(plan.estimate, request.limits))
     yield from (price.assumption_text(key, prices.assumed) for key in keys)
+
+
+def _unpriced(request: Request, found: Answer) -> Iterator[str]:
+    """Say where a limit of money could not be held, because nobody says what the hardware costs."""
+    first = found.plans[0].estimate if found.plans else None
+    if first is not None and price_is_open(first, request.limits):
+        yield say("plan.price_open", name=first.candidate.cluster.node.devices[0].name)
 
 
 def _beyond(request: Request, model: Model) -> Iterator[str]:

@@ -17,9 +17,10 @@ from tonnage.hardware.types import Device
 from tonnage.messages import say
 from tonnage.model.types import Model
 from tonnage.plan.choose import MOST_REJECTIONS, number, pinned
+from tonnage.plan.relax import resorts, widened
 from tonnage.plan.request import command
-from tonnage.plan.scene import Price, broken_limit, explore, objective, set_scene, where_it_lives
-from tonnage.plan.types import Answer, Limits, Rejection, Request
+from tonnage.plan.scene import Price, broken_limit, explore, objective, price_is_open, set_scene, where_it_lives
+from tonnage.plan.types import Answer, Change, Limits, Rejection, Request
 from tonnage.plan.where import place
 from tonnage.search import rank
 from tonnage.search.constraints import lacks
@@ -76,9 +77,10 @@ def browse(request: Request, model: Model, price: Price) -> Answer:
         replace(plan, request=one.request)
         for plan, one in zip(number(request, [one.estimate for one in chosen]), chosen, strict=True)
     ]
-    rejections = [_rejection(one, request) for one in short_list(_in_order(broken, wish, request.limits))]
+    nearest = command(pinned(chosen[0].request, chosen[0].estimate)) if chosen else None
+    rejections = [_rejection(one, request, nearest) for one in short_list(_in_order(broken, wish, request.limits))]
     if not plans and not rejections:
-        rejections = [Rejection(what=say("plan.where_open"), reason=say("plan.no_card", num=_COUNTS[-1]))]
+        rejections = [_no_card(request, model, price)]
     return Answer(
         request=request,
         plans=tuple(plans),
@@ -134,13 +136,7 @@ def _in_order(offered: Iterable[Offered], wish: str, limits: Limits) -> list[Off
     """Rank cards; where money is limited, a card whose price is not known comes after those that surely keep to it."""
     by_estimate = {id(one.estimate): one for one in offered}
     in_order = rank.ranked([one.estimate for one in by_estimate.values()], wish)
-    return [by_estimate[id(e)] for e in sorted(in_order, key=lambda e: _price_is_open(e, limits))]
-
-
-def _price_is_open(estimate: Estimate, limits: Limits) -> bool:
-    cost = estimate.cost
-    asked = ((limits.budget, cost.purchase_usd), (limits.rent, cost.usd_per_hour), (limits.spend, cost.usd_total))
-    return any(limit is not None and figure is None for limit, figure in asked)
+    return [by_estimate[id(e)] for e in sorted(in_order, key=lambda e: price_is_open(e, limits))]
 
 
 def short_list(in_order: list[Offered], most: int = rank.MOST_SHOWN) -> list[Offered]:
@@ -155,11 +151,31 @@ def short_list(in_order: list[Offered], most: int = rank.MOST_SHOWN) -> list[Off
     return chosen
 
 
-def _rejection(one: Offered, request: Request) -> Rejection:
+def _rejection(one: Offered, request: Request, nearest: str | None) -> Rejection:
+    """Say which limit a card breaks; where none keeps them, the command gives this one the room that it needs."""
     candidate = one.estimate.candidate
+    wider, _ = widened(pinned(one.request, one.estimate), one.estimate)
     return Rejection(
         what=f"{candidate.cluster.num_devices} x {one.device.name}, {candidate.engine}, {where_it_lives(one.estimate)}",
         reason=broken_limit(one.estimate, request.limits) or "",
-        command=command(pinned(one.request, one.estimate)),
+        command=nearest or command(wider),
         estimate=one.estimate,
+    )
+
+
+def _no_card(request: Request, model: Model, price: Price) -> Rejection:
+    """Say that no card does, and how many machines of the largest would."""
+    found: tuple[Change, ...] = ()
+    for what, other in resorts(request):
+        kept = [price(e) for e in explore(set_scene(other, model, place(other.where).cluster)).kept]
+        keeps = [estimate for estimate in kept if not broken_limit(estimate, other.limits)]
+        if keeps:
+            best = rank.ranked(keeps, objective(other))[0]
+            found = (Change(what=what, command=command(other), estimate=best),)
+            break
+    return Rejection(
+        what=say("plan.where_open"),
+        reason=say("plan.no_card", num=_COUNTS[-1]),
+        command=found[0].command if found else None,
+        changes=found,
     )

@@ -9,8 +9,18 @@ from typing import Final
 from tonnage.estimate.types import Estimate
 from tonnage.hardware.catalogue import devices
 from tonnage.messages import say
+from tonnage.plan.relax import breaks_what_was_said, resorts, widened
 from tonnage.plan.request import command
-from tonnage.plan.scene import Price, Scene, broken_limit, explore, objective, set_scene, where_it_lives
+from tonnage.plan.scene import (
+    Price,
+    Scene,
+    broken_limit,
+    explore,
+    objective,
+    price_is_open,
+    set_scene,
+    where_it_lives,
+)
 from tonnage.plan.types import Change, Request, Scalar
 from tonnage.plan.where import place
 from tonnage.search import rank
@@ -40,6 +50,11 @@ def changes(scene: Scene, price: Price) -> tuple[Change, ...]:
             if rank.placement(best) != "gpu" and where_it_lives(best) not in text:
                 text = f"{text}, {where_it_lives(best)}"
             found.setdefault(text, Change(what=text, command=command(request), estimate=best))
+    if not found:
+        for text, request in resorts(scene.request):
+            best = _best(scene, request, price)
+            if best is not None:
+                return (Change(what=text, command=command(request), estimate=best),)
     return tuple(found.values())
 
 
@@ -57,7 +72,10 @@ def _kept(scene: Scene, request: Request, price: Price) -> list[Estimate]:
 
 def _stays(scene: Scene, request: Request, price: Price) -> bool:
     """Whether more or larger cards hold everything: hardware that still leans on the host is no cure."""
-    return any(rank.placement(estimate) == "gpu" for estimate in _kept(scene, request, price))
+    return any(
+        rank.placement(estimate) == "gpu" and not price_is_open(estimate, request.limits)
+        for estimate in _kept(scene, request, price)
+    )
 
 
 Trial = tuple[Callable[[Estimate], str], Request]
@@ -68,6 +86,7 @@ def _said(name: str, **values: object) -> Callable[[Estimate], str]:
 
 
 def _trials(scene: Scene, price: Price) -> Iterator[Trial]:
+    yield from _wider_limits(scene, price)
     yield from _without_pins(scene, price)
     if (
         scene.request.where.reserve_bytes is None
@@ -87,12 +106,26 @@ def _trials(scene: Scene, price: Price) -> Iterator[Trial]:
         yield from _other_method(scene, load, price)
 
 
+def _wider_limits(scene: Scene, price: Price) -> Iterator[Trial]:
+    """Yield the limits that are in the way as wide as it takes: the fewest of them first."""
+    request = scene.request
+    priced = [price(estimate) for estimate in explore(scene).kept]
+    broken = [estimate for estimate in priced if breaks_what_was_said(estimate, request.limits)]
+    ways: dict[tuple[str, ...], Trial] = {}
+    for estimate in rank.ranked(broken, objective(request)):
+        wider, said = widened(request, estimate)
+        ways.setdefault(said, ((lambda _, said=said: say("plan.comma").join(said)), wider))
+    fewest = min((len(flags) for flags in ways), default=0)
+    yield from [way for flags, way in ways.items() if len(flags) == fewest][:1]
+
+
 _PIN_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "kv": ("precision.kv",),
     "micro": ("micro_batch_size",),
     "recompute": ("recompute",),
     "optimizer": ("optimizer",),
     "zero": ("layout.zero_stage",),
+    "layout": ("layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.dp"),
     "offload": ("offload.optimizer", "offload.parameters", "offload.num_cpu_layers", "offload.num_cpu_expert_layers"),
     "weights": ("precision.weights", "precision.gradients", "precision.has_fp32_master"),
     "settings": ("settings.max_num_seqs", "settings.max_batched_tokens", "settings.utilization_ratio"),
@@ -146,6 +179,8 @@ def _describe(name: str, estimate: Estimate) -> str:
         "recompute": candidate.recompute.value,
         "optimizer": candidate.optimizer,
         "zero": candidate.layout.zero_stage,
+        "layout": " ".join(f"{way}{n}" for way in ("dp", "tp", "pp") if (n := getattr(candidate.layout, way)) > 1)
+        or "1",
     }
     text = say(f"plan.change_{name}", value=values[name]) if name in values else ""
     lives = where_it_lives(estimate)
@@ -230,8 +265,9 @@ def _more_hardware(scene: Scene, price: Price) -> Iterator[Trial]:
         return
     name, number = request.where.gpus[0]
     bare = replace(request, pins={p: v for p, v in request.pins.items() if not p.startswith("layout.")})
-    for count in _COUNTS:
-        larger = replace(bare, where=replace(request.where, gpus=((name, count),)))
+    split = [request] if bare.pins != request.pins else []
+    for count, base in [(count, base) for base in (*split, bare) for count in _COUNTS]:
+        larger = replace(base, where=replace(request.where, gpus=((name, count),)))
         if count > number and _stays(scene, larger, price):
             yield _said("gpus", value=count), larger
             break

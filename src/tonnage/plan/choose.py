@@ -43,6 +43,9 @@ def choose(scene: Scene, price: Price = lambda estimate: estimate) -> Answer:
     rejections = [*_broken(scene, priced, in_order), *_short(scene, explored, in_order), *_ruled_out(scene, explored)]
     if not plans:
         rejections = _with_changes(scene, rejections, price)
+    else:
+        first = command(pinned(scene.request, in_order[0]))
+        rejections = [one if one.command else replace(one, command=first) for one in rejections]
     return Answer(
         request=scene.request,
         plans=tuple(plans),
@@ -201,10 +204,19 @@ def _training_pins(candidate: Candidate) -> dict[str, Scalar]:
 def _with_changes(scene: Scene, rejections: Sequence[Rejection], price: Price) -> list[Rejection]:
     """Put the rejection that misses least first, and to it the changes that make the request fit."""
     from tonnage.plan.change import changes  # noqa: PLC0415  only a "no" needs it
+    from tonnage.plan.relax import breaks_what_was_said  # noqa: PLC0415
 
     found = changes(scene, price)
     nearest = found[0].command if found else None
-    in_order = sorted(rejections, key=lambda one: (one.short_by_bytes is None, one.short_by_bytes or 0))
+    limits = scene.request.limits
+
+    def nearness(one: Rejection) -> tuple[bool, bool, int]:
+        """Put what fits and breaks only a limit that was asked for before what lacks memory."""
+        is_limit = one.short_by_bytes is None and one.estimate is not None
+        is_nearest = is_limit and one.estimate is not None and breaks_what_was_said(one.estimate, limits)
+        return not is_nearest, one.short_by_bytes is None, one.short_by_bytes or 0
+
+    in_order = sorted(rejections, key=nearness)
     first, rest = in_order[:1], in_order[1:]
     return [replace(one, command=nearest, changes=found) for one in first] + [
         replace(one, command=nearest) for one in rest

@@ -123,6 +123,13 @@ def where_it_lives(estimate: Estimate) -> str:
     return say("plan.place_gpus" if estimate.candidate.layout.num_devices > 1 else "plan.place_gpu")
 
 
+def price_is_open(estimate: Estimate, limits: Limits) -> bool:
+    """Whether a limit of money is set and what it bounds is not known."""
+    cost = estimate.cost
+    asked = ((limits.budget, cost.purchase_usd), (limits.rent, cost.usd_per_hour), (limits.spend, cost.usd_total))
+    return any(limit is not None and figure is None for limit, figure in asked)
+
+
 def broken_limit(estimate: Estimate, limits: Limits) -> str | None:
     """Return which limit an estimate breaks at its best figure, or None. What is not known breaks nothing."""
     load, performance = estimate.candidate.workload, estimate.performance
@@ -157,12 +164,12 @@ def _too_dear(estimate: Estimate, limits: Limits) -> str | None:
         ("--rent", cost.usd_per_hour, limits.rent),
         ("--spend", cost.usd_total, limits.spend),
     ):
-        if figure is not None and limit is not None and figure.best > _usd(limit, flag):
+        if figure is not None and limit is not None and figure.best > dollars(limit, flag):
             value = f"{figure.best:,.2f} USD"
             return say("plan.too_dear", value=value, limit=f"{limit.amount:,.15g} {limit.currency}", flag=flag)
     return None
 
 
-def _usd(money: Money, flag: str) -> float:
+def dollars(money: Money, flag: str) -> float:
     """Return an amount in dollars: at the rate it was settled at, else at the reference rate."""
     return money.usd if money.usd is not None else in_usd(money.amount, money.currency, reference_rates(), flag)
