@@ -201,3 +201,17 @@ def test_every_family_is_answered():
         ):
             answer = api.plan(make_request(name, gpus=["rtx-4090"], **words))
             assert answer.plans or answer.rejections, name
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"gpus": ["rtx-4080"]},
+        {"gpus": ["h100-sxm5:8"], "nodes": 2, "goal": "pretrain", "load": {"tokens": "1T"}},
+        {"gpus": ["rtx-4090"], "goal": "finetune", "finetune": "lora"},
+    ],
+    ids=["serve", "pretrain", "lora"],
+)
+def test_plans_that_were_found_read_back_from_their_files(words):
+    for plan in api.plan(make_request(SMALL, **words)).plans:
+        assert api.read_plan(api.write_plan(plan)) == plan
