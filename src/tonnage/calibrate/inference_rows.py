@@ -106,7 +106,7 @@ def case_of_row(row: Row) -> Case:
         extra["value_cache"] = values
     extra["latent_cache"] = _latent_cache(row, engine)
     extra |= _draft(row)
-    if scores := re.search(r"attn_max_b=(\d+)", str(row.get("notes") or "")):
+    if scores := re.search(r"attn_max_b=(\d+)", _said(row)):
         extra["score_bytes"] = str(int(scores[1]) * MIB) if int(scores[1]) else ""
     if backend := re.search(r"vulkan|hip|rocwmma|metal", f"{row.get('engine')} {row.get('engine_version')}".lower()):
         extra["backend"] = {"rocwmma": "hip"}.get(backend[0], backend[0])
@@ -147,6 +147,11 @@ def case_of_row(row: Row) -> Case:
         is_host_known=is_host_known,
         num_drafted=float(extra.get("draft_tokens", 0)),
     )
+
+
+def _said(row: Row) -> str:
+    """Return the settings that a row tells in words or as flags."""
+    return f"{row.get('notes') or ''} {row.get('settings') or ''}"
 
 
 def _needs_server(row: Row) -> bool:
@@ -199,7 +204,7 @@ def _lengths(row: Row) -> tuple[int, int]:
 
 def _is_bench(row: Row) -> bool:
     """Whether prompt and generation were timed apart, each from an empty cache, as llama-bench does."""
-    text = f"{row.get('notes') or ''} {row.get('engine_version') or ''}"
+    text = f"{_said(row)} {row.get('engine_version') or ''}"
     return bool(re.search(r"llama-bench|\b(pp|tg)\d+|sweep", text))
 
 
@@ -226,7 +231,7 @@ def _latent_cache(row: Row, engine: str) -> str:
     has_pair = "/" in str(row.get("kv_dtype") or "")
     if not has_pair:
         return "latent"
-    mode = re.search(r"mla_attn=(\d)", str(row.get("notes") or ""))
+    mode = re.search(r"mla_attn=(\d)", _said(row))
     if arch.get("head_dim_k") == 576 or (mode and mode[1] == "1") or arch.get("mla_kv_lora_plus_rope"):
         return "latent_and_values"
     return "full"
@@ -236,8 +241,8 @@ def _link(row: Row, devices: tuple[Device, ...]) -> Link | None:
     if len(devices) < 2:
         return None
     first = devices[0]
-    says_bridge = re.search(r"nvlink", f"{row.get('gpu')} {row.get('notes')}".lower()) is not None
-    denied = re.search(r"no nvlink|nvlink[^.;]{0,40}(disable|pcie)|without nvlink", str(row.get("notes") or "").lower())
+    says_bridge = re.search(r"nvlink", f"{row.get('gpu')} {_said(row)}".lower()) is not None
+    denied = re.search(r"no nvlink|nvlink[^.;]{0,40}(disable|pcie)|without nvlink", _said(row).lower())
     is_server = first.form_factor.lower().startswith(("sxm", "superchip", "module", "oam"))
     if first.nvlink_bytes_per_s and (is_server or (says_bridge and not denied)):
         return Link(
@@ -285,12 +290,12 @@ def _layers_named(text: str) -> set[int]:
 
 
 def _noted_utilization(row: Row) -> float | None:
-    match = re.search(r"mem-util (0\.\d+)", str(row.get("notes") or ""))
+    match = re.search(r"mem-util (0\.\d+)", _said(row))
     return float(match[1]) if match else None
 
 
 def _noted_context(row: Row) -> float | None:
-    match = re.search(r"(?:^|\s)(?:-c|--ctx-size) (\d{3,7})\b", str(row.get("notes") or ""))
+    match = re.search(r"(?:^|\s)(?:-c|--ctx-size) (\d{3,7})\b", _said(row))
     return float(match[1]) if match else None
 
 

@@ -55,7 +55,8 @@ def is_fit_row(row: Row) -> bool:
 def _kind(row: Row, metric: str) -> str:
     """Return what sort of row it is, by what its errors are told apart."""
     if metric == "throughput_tps":
-        return "moe" if row.get("is_moe") else "dense"
+        kind = "moe" if row.get("is_moe") else "dense"
+        return kind if speed_tier(row) == "B" else f"{kind}, tier {speed_tier(row)}"
     if metric in ("kv_cache_gib", "kv_cache_tokens"):
         keys = ("engine_version", "gpu_memory_utilization", "max_num_seqs")
         return "stated" if all(row.get(key) for key in keys) else "assumed"

@@ -27,7 +27,7 @@ from tonnage.estimate.serving_memory import (
 )
 from tonnage.estimate.serving_shape import held
 from tonnage.estimate.types import EngineSettings
-from tonnage.units import GIB, MIB, Bytes, Count
+from tonnage.units import GIB, MIB, Bytes, Count, Ratio
 
 BLOCK_TOKENS = 16
 _HERE = "tonnage.engines.vllm.accounting.Accounting"
@@ -117,7 +117,7 @@ class Accounting:
         shared = has.split_bytes + has.embedding_bytes + has.head_bytes + shape.encoder_bytes + draft
         rest = has.replicated_bytes + shape.other_bytes + shape.rotary_bytes
         rest = rest + rounding_bytes(shape, load.tp) * has.num_layers / shape.num_layers
-        experts = has.expert_bytes / at_least(load.ep, load.tp)
+        experts = has.expert_bytes / at_least(load.ep, load.tp) * padded_ratio(load)
         return (shared + 2.0 * has.latent_up_parameters) / load.tp + experts + rest
 
     def activation_bytes(self, load: ServingLoad) -> Bytes:
@@ -159,6 +159,18 @@ class Accounting:
     def rates(self, load: ServingLoad) -> ServingRates:
         """Return achieved fractions."""
         return rates_of(self.constants, load)
+
+
+def padded_ratio(load: ServingLoad) -> Ratio:
+    """Experts as padded for their kernels over experts as stored.
+
+    MXFP4 experts are padded to multiples of 128 in their own width on a rank and of 256 in the hidden one
+    (vllm/model_executor/layers/fused_moe/oracle/mxfp4.py, `mxfp4_round_up_hidden_size_and_intermediate_size`, Marlin).
+    """
+    if load.weights_format != "mxfp4" or not load.shape.num_experts:
+        return 1.0
+    width = load.shape.max_expert_size / (1 + (load.tp - 1) * (load.ep <= 1))
+    return round_up(width, 128) / width * round_up(load.shape.hidden_size, 256) / load.shape.hidden_size
 
 
 def rounding_bytes(shape: ServingShape, tp: Count) -> Bytes:

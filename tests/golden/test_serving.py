@@ -1,0 +1,70 @@
+"""Known servings: does it load, what does it hold. Bytes within 3 %; nothing is tuned to them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tonnage.calibrate.inference_rows import case_of_row, load_of_case
+from tonnage.engines import find_engine
+from tonnage.estimate.compose_serving import (
+    decode_seconds,
+    decode_work,
+    largest_context,
+    short_by_bytes,
+    smallest_num_cpu_expert_layers,
+)
+from tonnage.units import GIB
+
+
+def serving(engine, model, gpu, **more):
+    accounting = find_engine(engine).accounting
+    row = {"id": "golden", "engine": engine, "model": model, "gpu": gpu, "n_gpus": 1, "measured": {}, **more}
+    return load_of_case(case_of_row(row), accounting), accounting
+
+
+def fits(load, accounting):
+    return bool(short_by_bytes(load, accounting.memory(load)) <= 0)
+
+
+def test_gpt_oss_20b_keeps_13_gib_of_weights_in_vllm():
+    load, accounting = serving("vllm", "openai/gpt-oss-20b", "rtx-4090", quant="mxfp4", ctx=8192)
+    weights = next(pool.bytes for pool in accounting.memory(load).pools if pool.name == "weights")
+    assert weights / GIB == pytest.approx(13.5, rel=0.03)
+
+
+def test_llama_8b_at_32k_needs_an_8_bit_cache_on_8_gb():
+    about = {"quant": "Q4_K_M", "ctx": 32768, "flash_attn": True}
+    f16 = serving("llama.cpp", "Llama-3.1-8B-Instruct", "rtx-4060", kv_dtype="f16", **about)
+    q8 = serving("llama.cpp", "Llama-3.1-8B-Instruct", "rtx-4060", kv_dtype="q8_0", **about)
+    assert not fits(*f16)
+    assert fits(*q8)
+    assert largest_context(f16[0], f16[1]) < 32768 < largest_context(q8[0], q8[1])
+
+
+def test_qwen3_30b_a3b_on_16_gb_leaves_some_experts_on_the_host():
+    load, accounting = serving(
+        "llama.cpp", "Qwen3-30B-A3B", "rtx-4080", quant="Q4_K_M", ctx=32768, cpu="Ryzen 9 7950X", flash_attn=True
+    )
+    assert not fits(load, accounting)
+    fewest = smallest_num_cpu_expert_layers(load, accounting)
+    assert fewest is not None
+    assert 4 <= fewest <= 30
+    assert fits(replace(load, num_cpu_expert_layers=fewest), accounting)
+    assert not fits(replace(load, num_cpu_expert_layers=fewest - 1), accounting)
+    seconds = [
+        float(decode_seconds(decode_work(one, 1, 2048), accounting.rates(one)))
+        for one in (replace(load, num_cpu_expert_layers=n) for n in (fewest, 48))
+    ]
+    assert 1 / 150 < seconds[0] < seconds[1] < 1 / 15
+
+
+def test_deepseek_v3_needs_eight_h200():
+    about = {"quant": "fp8", "n_gpus": 8, "tp": 8, "ctx": 32768}
+    assert fits(*serving("vllm", "deepseek-ai/DeepSeek-V3", "h200-sxm", **about))
+    assert not fits(*serving("vllm", "deepseek-ai/DeepSeek-V3", "h100-sxm", **about))
+
+
+def test_27b_in_16_bits_does_not_fit_16_gb():
+    assert not fits(*serving("vllm", "Qwen3.5-27B", "rtx-4080", quant="fp16", ctx=4096))
