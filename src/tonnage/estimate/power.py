@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from tonnage.units import Count, Joules, Ratio, Seconds, TokensPerS, Watts
 
 
@@ -92,7 +94,7 @@ def capped_speed_ratio(cap_ratio: Ratio, caps: tuple[float, ...], ratios: tuple[
     """
     import numpy as np  # noqa: PLC0415  only caps need it
 
-    return np.interp(cap_ratio, caps, ratios)
+    return cast("Any", np.interp(cap_ratio, caps, ratios))
 
 
 def joules_per_token(draw: Watts, tokens_per_s: TokensPerS) -> Joules:

@@ -279,7 +279,9 @@ def _power(plan: Plan) -> Part:
     """Return the best power limits, with what each does to speed and energy."""
     found = caps_of(plan.estimate, with_given(plan.request.limits.assume))
     items: list[Item] = []
-    for name in () if found is None else ("energy", "cost"):
+    if found is None:
+        return Part(id="power", title=say("explain.power"), unit="W", total=None, items=())
+    for name in ("energy", "cost"):
         cap = found.best(name)
         text = say(
             "explain.cap",
