@@ -20,6 +20,7 @@ from tonnage.hardware.types import Cluster, Node
 from tonnage.plan import price
 from tonnage.plan.file import read_plan, write_plan
 from tonnage.plan.request import command, make_request
+from tonnage.plan.stored import with_read_rate
 from tonnage.plan.types import Limits, Money
 from tonnage.workload.types import Training, TrainingKind
 
@@ -366,3 +367,14 @@ def test_a_deadline_counts_the_waiting_for_spot(tonnage):
     late = tonnage(*words, "--deadline", between, "--spot")
     assert late.code == 3
     assert "deadline" in json.dumps(late.json["rejections"])
+
+
+def test_disks_must_load_the_weights_in_a_minute():
+    """A server's 60 GB in 60 s are 1 GB/s; a job of 10^9 tokens/s needs 4 GB/s of data."""
+    one = estimate("rtx-4090")
+    one = replace(one, storage=replace(one.storage, weights_bytes=60e9, read_bytes_per_s=None))
+    assert with_read_rate(one, stated()).storage.read_bytes_per_s == 1e9
+    assert with_read_rate(one, with_given({"load_time": 30})).storage.read_bytes_per_s == 2e9
+    job = estimate("rtx-4090", job=100.0, rate=1e9)
+    job = replace(job, storage=replace(job.storage, weights_bytes=60e9, read_bytes_per_s=None))
+    assert with_read_rate(job, stated()).storage.read_bytes_per_s == 4e9

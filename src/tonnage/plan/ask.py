@@ -12,6 +12,7 @@ from tonnage.model.types import Model
 from tonnage.plan import price
 from tonnage.plan.choose import choose
 from tonnage.plan.scene import SLOWEST_TPOT_SECONDS, price_is_open, set_scene
+from tonnage.plan.stored import with_read_rate
 from tonnage.plan.types import Answer, Request
 from tonnage.plan.where import Placed, place, place_here
 from tonnage.units import format_seconds
@@ -62,7 +63,8 @@ def answer(
     else:
         placed = place_here(request.where, machine) if machine is not None else place(request.where)
         found = choose(set_scene(request, model, placed.cluster), priced)
-    found = replace(found, plans=tuple(replace(plan, estimate=whole(plan.estimate)) for plan in found.plans))
+    plans = (replace(p, estimate=with_read_rate(whole(p.estimate), prices.assumed)) for p in found.plans)
+    found = replace(found, plans=tuple(plans))
     return replace(
         found,
         assumptions=tuple(dict.fromkeys(_assumed(request, placed, found))),
