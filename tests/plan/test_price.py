@@ -12,7 +12,7 @@ from tonnage.errors import RequestError
 from tonnage.estimate.cost.assumptions import stated, with_given
 from tonnage.estimate.cost.machine import machine_draw, machine_kind, machine_parts, value_kind
 from tonnage.estimate.cost.propagate import propagated
-from tonnage.estimate.types import Interval, Performance
+from tonnage.estimate.types import Interval, Offload, Performance
 from tonnage.hardware.catalogue import find_device
 from tonnage.hardware.host import default_host
 from tonnage.hardware.prices import shipped_book
@@ -46,7 +46,7 @@ def estimate(name: str, num: int = 1, num_nodes: int = 1, rate: float = 1000.0, 
     )
     return replace(
         ESTIMATE,
-        candidate=replace(ESTIMATE.candidate, cluster=cluster, workload=workload),
+        candidate=replace(ESTIMATE.candidate, cluster=cluster, workload=workload, offload=Offload()),
         performance=performance,
         storage=replace(ESTIMATE.storage, checkpoints_bytes=60e9),
     )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from tonnage.cli.tables import style, table, wrap
 from tonnage.estimate.types import Cost, Interval
 from tonnage.messages import say
-from tonnage.plan.types import Answer, Plan
+from tonnage.plan.routes import million_usd
+from tonnage.plan.types import Answer, Plan, Route
 from tonnage.units import format_seconds
 
 _COLUMNS = 100
-_HOUR = 3600.0
+_MOST_UNPRICED = 12
 
 
 def usd(value: float) -> str:
@@ -37,9 +38,47 @@ def money_lines(answer: Answer) -> list[str]:
     lines = [say("money.title"), *_table(answer.plans)]
     for plan in answer.plans:
         lines += [line for text in _spot(plan) for line in wrap(text, columns=_COLUMNS, indent="  ")]
+    lines += [*_routes(answer), *_unpriced(answer)]
     for text in answer.prices:
         lines += [style(line, "dim") for line in wrap(text, columns=_COLUMNS, indent="  ")]
     return [*lines, ""]
+
+
+def _routes(answer: Answer) -> list[str]:
+    """Return the ways side by side, and below them what stands against each."""
+    if not answer.routes:
+        return []
+    names = ("way", "gpu", "rate", "buy", "rent", "million")
+    rows = [[say(f"money.way_{route.way}"), *_route(route)] for route in answer.routes]
+    lines = ["", say("money.routes"), *table([say(f"money.col_{name}") for name in names], rows, indent="  ")]
+    for route in answer.routes:
+        for text in route.flags:
+            lines += wrap(f"{say(f'money.way_{route.way}')}: {text}", columns=_COLUMNS, indent="  ")
+    return [*lines, ""]
+
+
+def _route(route: Route) -> list[str]:
+    estimate = route.estimate
+    if estimate is None:
+        return ["-"] * 5
+    cluster, rate = estimate.candidate.cluster, estimate.performance.tokens_per_s
+    return [
+        f"{cluster.num_devices} x {cluster.node.devices[0].slug}",
+        "-" if rate is None else f"{rate.best:,.0f}",
+        spread(estimate.cost.purchase_usd),
+        spread(estimate.cost.usd_per_hour),
+        spread(million_usd(estimate, route.way)),
+    ]
+
+
+def _unpriced(answer: Answer) -> list[str]:
+    if not answer.unpriced:
+        return []
+    shown = answer.unpriced[:_MOST_UNPRICED]
+    listed = ", ".join(f"{one.num_gpus} x {one.gpu} {one.fits_below_usd:,.0f}" for one in shown)
+    if len(answer.unpriced) > len(shown):
+        listed = say("money.more", list=listed, num=len(answer.unpriced) - len(shown))
+    return [say("money.unpriced"), *wrap(listed, columns=_COLUMNS, indent="  "), ""]
 
 
 def _table(plans: tuple[Plan, ...]) -> list[str]:

@@ -26,6 +26,41 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "#{rank}: spot saves {best} % ({low} to {high} %) against on demand, interruptions counted",
         "#{rank}：计入中断后，竞价实例比按需节省 {best}%（{low} 至 {high}%）",
     ),
+    # the ways side by side
+    "routes": ("ways to have it, side by side", "各种路线对比"),
+    "unpriced": (
+        "price unknown, within the budget below so many USD each (--price)",
+        "价格未知，单价低于以下美元数即在预算内（--price）",
+    ),
+    "more": ("{list} and {num} more, slower (--json lists all)", "{list}，另有 {num} 种更慢的（--json 列出全部）"),
+    "col_way": ("way", "路线"),
+    "col_gpu": ("hardware", "硬件"),
+    "col_rate": ("tokens/s", "token/s"),
+    "way_consumer": ("consumer card", "消费级显卡"),
+    "way_datacentre": ("data-centre card in a workstation", "工作站装数据中心卡"),
+    "way_hybrid": ("CPU and GPU together", "CPU–GPU 混合"),
+    "way_professional": ("professional card", "专业卡"),
+    "way_rent": ("rent", "租用"),
+    "way_api": ("call an API, buy nothing", "调用 API，不买硬件"),
+    "route_none": ("nothing found", "没有找到"),
+    "route_unpriced": ("price unknown", "价格未知"),
+    "route_unofficial": (
+        "an unofficial board: no warranty, altered firmware, hardly sold again",
+        "非官方改装卡：无质保、固件经修改、难以转售",
+    ),
+    "route_adapter": (
+        "on adapters: {slot} GB/s between boards instead of {fabric} over NVLink, {lost} % less; memory stays at {memory} GB/s",
+        "使用转接卡：卡间 {slot} GB/s，而 NVLink 为 {fabric}，减少 {lost}%；显存带宽仍为 {memory} GB/s",
+    ),
+    "route_adapter_plain": (
+        "on adapters: boards meet over PCIe; memory is as fast as ever",
+        "使用转接卡：卡间走 PCIe；显存带宽不受影响",
+    ),
+    "route_api": (
+        "cheaper where it asks less than {usd} USD a million tokens, input and output alike",
+        "若其价格低于每百万 token {usd} 美元（输入输出同价计）则更省",
+    ),
+    "route_api_unknown": ("no price to hold it against", "没有可比价格"),
     # whose prices, and how old
     "sxm_board": (
         "{name}: such boards are sold four or eight to a baseboard; fewer can be rented, hardly bought",

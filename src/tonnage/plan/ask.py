@@ -65,6 +65,13 @@ def answer(
         found = choose(set_scene(request, model, placed.cluster), priced)
     plans = (replace(p, estimate=with_read_rate(whole(p.estimate), prices.assumed)) for p in found.plans)
     found = replace(found, plans=tuple(plans))
+    if found.looked:
+        from tonnage.plan.routes import routes  # noqa: PLC0415  only without hardware
+
+        looked = [whole(estimate) for estimate in found.looked]
+        found = replace(
+            found, routes=routes(looked, request.limits), unpriced=tuple(price.unpriced(looked, request.limits, prices))
+        )
     return replace(
         found,
         assumptions=tuple(dict.fromkeys(_assumed(request, placed, found))),

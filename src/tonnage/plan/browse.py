@@ -86,6 +86,7 @@ def browse(request: Request, model: Model, price: Price) -> Answer:
         plans=tuple(plans),
         rejections=tuple(rejections[:MOST_REJECTIONS]),
         num_candidates=num_candidates,
+        looked=tuple(one.estimate for one in (*found, *broken)),
     )
 
 

@@ -7,7 +7,7 @@ middle of what providers ask; a price to buy is as sure as its source. What no f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from operator import mul, truediv
 from typing import Final
@@ -32,7 +32,7 @@ from tonnage.hardware.prices import (
 )
 from tonnage.hardware.types import Cluster, Device, PurchasePrice
 from tonnage.messages import say
-from tonnage.plan.types import Limits, Money
+from tonnage.plan.types import Limits, Money, Unpriced
 from tonnage.units import YEAR_SECONDS
 from tonnage.workload.types import Serving
 
@@ -443,6 +443,22 @@ def fits_below_usd(candidate: Candidate, budget_usd: float, prices: Prices) -> f
     cluster = candidate.cluster
     around = sum(part.usd.best for part in machine_parts(cluster.node, prices.assumed)) * cluster.num_nodes
     return (budget_usd - around) / cluster.num_devices
+
+
+def unpriced(estimates: Iterable[Estimate], limits: Limits, prices: Prices) -> Iterator[Unpriced]:
+    """Yield the hardware that does, of unknown price, the fastest first, with what one device may cost in the budget."""
+    if limits.budget is None or limits.budget.usd is None:
+        return
+
+    def slowness(estimate: Estimate) -> float:
+        rate = estimate.performance.tokens_per_s
+        return 0.0 if rate is None else -rate.best
+
+    for estimate in sorted(estimates, key=slowness):
+        cluster = estimate.candidate.cluster
+        most = fits_below_usd(estimate.candidate, limits.budget.usd, prices)
+        if estimate.cost.purchase_usd is None and most > 0:
+            yield Unpriced(gpu=cluster.node.devices[0].slug, num_gpus=cluster.num_devices, fits_below_usd=most)
 
 
 def assumed_of(estimate: Estimate) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ from tonnage.estimate.cost.assumptions import with_given
 from tonnage.estimate.types import Cost, Estimate, Footprint, Interval, Pool
 from tonnage.plan.caps import OBJECTIVES, caps_of
 from tonnage.plan.request import arguments, command
-from tonnage.plan.types import Answer, Change, Plan, Rejection, Request
+from tonnage.plan.routes import million_usd
+from tonnage.plan.types import Answer, Change, Plan, Rejection, Request, Route
 from tonnage.workload.types import Serving
 
 
@@ -23,6 +24,10 @@ def answer_object(answer: Answer) -> dict[str, Any]:
         "num_candidates": answer.num_candidates,
         "assumptions": list(answer.assumptions),
         "prices": list(answer.prices),
+        "routes": [_route(route) for route in answer.routes],
+        "unpriced": [
+            {"gpu": one.gpu, "num_gpus": one.num_gpus, "fits_below_usd": one.fits_below_usd} for one in answer.unpriced
+        ],
         "warnings": list(answer.warnings),
     }
 
@@ -78,6 +83,24 @@ def plan_object(plan: Plan) -> dict[str, Any]:
     return {"rank": plan.rank, **estimate_object(plan.estimate), "kind": plan.kind, "reasons": list(plan.reasons)} | {
         "warnings": list(plan.warnings),
         "power": _power(plan),
+    }
+
+
+def _route(route: Route) -> dict[str, Any]:
+    """Return one way to have the model."""
+    estimate = route.estimate
+    own = None if estimate is None else estimate.cost.own
+    return {
+        "way": route.way,
+        "gpu": None if estimate is None else estimate.candidate.cluster.node.devices[0].slug,
+        "num_gpus": None if estimate is None else estimate.candidate.cluster.num_devices,
+        "engine": None if estimate is None else estimate.candidate.engine,
+        "tokens_per_s": None if estimate is None else _interval(estimate.performance.tokens_per_s),
+        "purchase_usd": None if estimate is None else _interval(estimate.cost.purchase_usd),
+        "usd_per_hour": None if estimate is None else _interval(estimate.cost.usd_per_hour),
+        "usd_per_million_tokens": None if estimate is None else _interval(million_usd(estimate, route.way)),
+        "break_even_hours": None if own is None else _interval(own.break_even_hours),
+        "flags": list(route.flags),
     }
 
 

@@ -108,6 +108,24 @@ class Plan:
 
 
 @noun
+class Route:
+    """One way to have the model: a kind of hardware to buy, renting, or an API; with what stands against it."""
+
+    way: str  # of `plan.routes.WAYS`
+    estimate: Estimate | None = None
+    flags: tuple[str, ...] = ()
+
+
+@noun
+class Unpriced:
+    """Hardware that does and whose price is not known: within the budget where one device costs less than this."""
+
+    gpu: str
+    num_gpus: int
+    fits_below_usd: float
+
+
+@noun
 class Answer:
     """All that was found: plans by rank, the ways that lost, and how many candidates were estimated."""
 
@@ -117,4 +135,7 @@ class Answer:
     num_candidates: int
     assumptions: tuple[str, ...] = ()
     prices: tuple[str, ...] = ()  # whose, of which day, and what is assumed of money; where prices decide
+    looked: tuple[Estimate, ...] = ()  # the best on each hardware, where the catalogue was searched
+    routes: tuple[Route, ...] = ()
+    unpriced: tuple[Unpriced, ...] = ()
     warnings: tuple[str, ...] = ()
