@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import exp
 from typing import Any, Final
 
 import numpy as np
@@ -29,6 +30,7 @@ from tonnage.estimate.compose_training import (
 )
 from tonnage.estimate.compose_training.case import filled
 from tonnage.estimate.compose_training.constants import CALIBRATION
+from tonnage.estimate.compose_training.width import memory_width, time_width
 from tonnage.units import GIB
 
 MEASURED_FIELDS: Final = (
@@ -188,15 +190,23 @@ def _scored(
     if metric == "oom":
         need = memory_of(item.case, item.columns, constants["memory"], "driver", "max").total
         return Scored(metric=metric, measured=measured, predicted=bool(need > item.case.device.memory_bytes), **about)
+    about_width = {"num_unknown": num_unknown(item), "has_lengths": "lengths" not in item.row.unknown}
     if metric == "peak_mem_gib":
-        value, width = float(predicted_bytes(item, constants["memory"])) / GIB, 0.15
+        value = float(predicted_bytes(item, constants["memory"])) / GIB
+        width = memory_width(item.case, constants["memory"], **about_width)
     else:
-        seconds, tokens = predicted_step(item, constants["time"])
+        c = constants["time"]
+        timing = step_timing(item.case, c, item.columns)
+        seconds, tokens = float(timing.total), predicted_step(item, c)[1]
         if metric == "step_time_s":
-            share = item.columns["num_micro_batches"] if item.row.step_is_micro else 1
-            value = float(seconds) / share
+            value = seconds / (item.columns["num_micro_batches"] if item.row.step_is_micro else 1)
         else:
-            value = tokens / float(seconds)
-        width = 0.3
-    low, high = value * (1 - width), value * (1 + width)
+            value = tokens / seconds
+        width = time_width(item.case, c, float(timing.parts["launches"]) / seconds, **about_width)
+    low, high = value * exp(-width), value * exp(width)
     return Scored(metric=metric, measured=measured, predicted=value, low=low, high=high, **about)
+
+
+def num_unknown(item: Prepared) -> int:
+    """Return how many fields that matter had to be assumed."""
+    return len(item.row.unknown - {"version", "vocab", "lengths"})

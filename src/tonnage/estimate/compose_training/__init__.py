@@ -17,13 +17,13 @@ from tonnage.estimate.compose_training.memory import Memory, rank_memory
 from tonnage.estimate.compose_training.sums import layer_sums
 from tonnage.estimate.compose_training.timing import FORMULAS as TIME_FORMULAS
 from tonnage.estimate.compose_training.timing import peak_rate, step_timing
+from tonnage.estimate.compose_training.width import memory_width, spread, time_width
 from tonnage.estimate.layer import layer_operations
 from tonnage.estimate.types import (
     Candidate,
     Cost,
     Estimate,
     Footprint,
-    Interval,
     Performance,
     Pool,
     Provenance,
@@ -270,24 +270,28 @@ def estimate_training(candidate: Candidate) -> Estimate:
     workload = candidate.workload
     assert isinstance(workload, Training)
     capacity = case.device.memory_bytes
+    c = training_constants()
+    held = memory_width(case, c)
+    launched = float(result.time_parts["launches"]) / float(result.step_seconds)
+    timed = time_width(case, c, launched)
     footprint = Footprint(
         capacity_bytes=capacity,
-        pools=_pools(result),
-        total=Interval.around(float(result.device_bytes), 0.12),
+        pools=_pools(result, held),
+        total=spread(float(result.device_bytes), held),
         host_capacity_bytes=candidate.cluster.node.host.memory_bytes,
-        host_total=Interval.around(float(result.host_bytes), 0.15),
+        host_total=spread(float(result.host_bytes), held),
     )
-    step = Interval.around(float(result.step_seconds), 0.25)
+    step = spread(float(result.step_seconds), timed)
     num_devices = candidate.layout.num_devices
     rate = float(result.tokens_per_s_per_gpu)
     job = workload.num_tokens / (rate * num_devices) if workload.num_tokens else None
     performance = Performance(
-        tokens_per_s=Interval.around(rate * num_devices, 0.25),
-        tokens_per_s_per_gpu=Interval.around(rate, 0.25),
+        tokens_per_s=spread(rate * num_devices, timed),
+        tokens_per_s_per_gpu=spread(rate, timed),
         step_seconds=step,
-        mfu_ratio=Interval.around(float(result.mfu_ratio), 0.25),
-        hfu_ratio=Interval.around(float(result.hfu_ratio), 0.25),
-        job_seconds=Interval.around(job, 0.25) if job else None,
+        mfu_ratio=spread(float(result.mfu_ratio), timed),
+        hfu_ratio=spread(float(result.hfu_ratio), timed),
+        job_seconds=spread(job, timed) if job else None,
     )
     parts = tuple(
         TimePart(name=name, seconds=float(value), formula=TIME_FORMULAS.get(name, "compose_training.timing"))
@@ -314,14 +318,14 @@ def job_joules(estimate: Estimate, seconds: float) -> float | None:
     return float(power.energy_joules(draw, estimate.candidate.layout.num_devices, seconds))
 
 
-def _pools(result: TrainingColumns) -> tuple[Pool, ...]:
+def _pools(result: TrainingColumns, width: float) -> tuple[Pool, ...]:
     device = (
-        Pool(name=name, bytes=float(value), formula=MEMORY_FORMULAS[name], relative_error=0.12)
+        Pool(name=name, bytes=float(value), formula=MEMORY_FORMULAS[name], relative_error=width)
         for name, value in result.pools.items()
         if float(value) != 0
     )
     host = (
-        Pool(name=name, bytes=float(value), formula="offload.pinned_bytes", is_on_host=True, relative_error=0.15)
+        Pool(name=name, bytes=float(value), formula="offload.pinned_bytes", is_on_host=True, relative_error=width)
         for name, value in result.host_pools.items()
         if float(value) != 0
     )

@@ -48,6 +48,7 @@ _FLASH_PASSES: Final = 3.5  # forward once, backward two and a half times as muc
 _OVERLAP_SINCE: Final = 2023.0  # releases that run gradient and tensor-parallel collectives beside computation
 _FP32_BYTES: Final = 4.0
 _EXPERT_YEAR: Final = 2025.75
+_GROUPED_KERNELS: Final = 7.0  # of one operation on routed tokens: indices, padding and the grouped product
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +230,7 @@ def _layer_passes(case: TrainingCase, c: Constants, layer: Layer, x: dict[str, A
     for o in operations:
         ways = {Split.TENSOR: x["tp"], Split.SEQUENCE: cut, Split.EXPERT: cut, Split.ROUTED: cut}[o.split]
         is_expert = o.split in (Split.EXPERT, Split.ROUTED)
-        num_kernels += o.num_kernels if not is_expert or case.software.kernels == "eager" else 4.0
+        num_kernels += _GROUPED_KERNELS if is_expert and case.software.kernels == "fused" else o.num_kernels
         width = case.residual_bytes if o.split is Split.SEQUENCE else case.element_bytes
         moved = tokens * o.moved_elements * width / ways * factor / (expert_maturity(case, c) if is_expert else 1.0)
         seconds: Any = 0.0
