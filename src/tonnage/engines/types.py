@@ -9,7 +9,7 @@ from typing import Protocol
 from tonnage.estimate.types import Candidate, EngineAccounting
 from tonnage.nouns import noun
 
-__all__ = ["Engine", "EngineTraits", "Launch", "Refusal"]
+__all__ = ["Engine", "EngineTraits", "Launch", "LogFacts", "Refusal"]
 
 
 @noun
@@ -39,6 +39,18 @@ class EngineTraits:
     placements: tuple[str, ...]  # gpu, experts_cpu, layers_cpu, cpu
     min_capability_of_format: Mapping[str, float] = field(default_factory=dict[str, float])
     refusals: tuple[Refusal, ...] = ()
+
+
+@noun
+class LogFacts:
+    """What an engine's start-up log says it took, of one device; None where it says nothing."""
+
+    engine: str
+    weights_bytes: float | None = None
+    cache_bytes: float | None = None  # of all devices and the host where the engine adds them up
+    cache_tokens: float | None = None
+    graph_bytes: float | None = None
+    compute_bytes: float | None = None
 
 
 @noun
