@@ -23,7 +23,7 @@ def read_log(text: str) -> LogFacts | None:
         return None
 
     def fullest(kind: str) -> float | None:
-        return max((size for name, size in held[kind].items() if not _HOST.search(name)), default=None)
+        return max((num_bytes for name, num_bytes in held[kind].items() if not _HOST.search(name)), default=None)
 
     return LogFacts(
         engine="llama.cpp",
