@@ -88,7 +88,7 @@ def wave_ratio(rows: Count, columns: Count, num_multiprocessors: Count) -> Ratio
     Examples
     --------
     >>> round(float(wave_ratio(2048, 5376, 108)), 3), round(float(wave_ratio(8192, 5376, 108)), 3)
-    (0.801, 0.957)
+    (0.8, 0.957)
     """
     down = np.ceil(rows / 128.0)
     wide = down * np.ceil(columns / 256.0) / num_multiprocessors
