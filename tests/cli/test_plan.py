@@ -220,7 +220,7 @@ def test_nothing_is_written_when_nothing_fits(tmp_path):
 
 def test_a_launch_line_is_imported_and_the_command_line_wins(tmp_path):
     line = tmp_path / "serve.sh"
-    line.write_text(f"vllm serve {SMALL} -tp 2 --max-model-len 4096 --max-num-seqs 8 --cpu-offload-gb 4\n")
+    line.write_text(f"vllm serve {SMALL} -tp 2 --max-model-len 4096 --max-num-seqs 8 --cpu-offload-gb 4 --port 80\n")
     answer = call_tonnage("plan", "--import", str(line), "--gpu", "rtx-4090:2", "--max-num-seqs", "32", "--json")
     found = answer.json
     assert found["request"]["model"] == SMALL
@@ -228,6 +228,44 @@ def test_a_launch_line_is_imported_and_the_command_line_wins(tmp_path):
     assert found["request"]["pins"] == {"layout.tp": 2, "settings.max_num_seqs": 32}
     assert {plan["engine"] for plan in found["plans"]} == {"vllm"}
     assert "not counted: --cpu-offload-gb 4" in answer.err
+    assert "not counted: --port\n" in answer.err
+    assert "--max-model-len" not in answer.err
+
+
+def test_a_launch_line_names_the_checkpoint_that_it_needs():
+    lines = call_tonnage("plan", DENSE, "--gpu", "rtx-4090", "--engine", "vllm", "--quant", "awq").out.splitlines()
+    assert lines[-1].startswith("  vllm serve")
+    assert lines[-1].endswith("given a checkpoint in awq")
+    own = call_tonnage("plan", SMALL, "--gpu", "rtx-4090", "--engine", "vllm", "--quant", "bf16").out.splitlines()
+    assert own[-1].endswith("# starts it")
+
+
+def test_a_cost_is_told_in_the_currency_of_its_limit():
+    answer = call_tonnage("plan", SMALL, "--gpu", "h100-sxm", "--budget", "25000 CNY")
+    assert answer.code == 3
+    assert " CNY, asked for 25,000 CNY (--budget)" in answer.out
+
+
+def test_a_page_goes_to_standard_output(tmp_path):
+    path = tmp_path / "plan.toml"
+    call_tonnage(*SERVE, "-o", str(path))
+    assert call_tonnage("explain", str(path), "--html", "-").out.startswith("<!doctype html>")
+    assert call_tonnage("explain", str(path), "--html", "-", "--json").code == 2
+
+
+def test_shares_have_words_in_chinese():
+    answer = call_tonnage(
+        "plan", DENSE, "--gpu", "rtx-4080", "--quant", "bf16", "--engine", "llama.cpp", "--lang", "zh"
+    )
+    assert "计算缓冲" in answer.out
+    assert "compute buffer" not in answer.out
+
+
+def test_no_verb_is_answered_with_the_help():
+    answer = call_tonnage()
+    assert answer.code == 2
+    assert answer.err.startswith("Usage: tonnage")
+    assert answer.err.count("\n") > 10
 
 
 def test_a_deepspeed_configuration_is_imported(tmp_path):

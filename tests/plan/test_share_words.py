@@ -11,7 +11,8 @@ import pytest
 import tonnage
 from tonnage.estimate.compose_training import memory, timing
 from tonnage.messages import knows, share
-from tonnage.plan.explain import _label, _meaning
+from tonnage.plan.explain import _meaning
+from tonnage.plan.scene import share_label
 
 SOURCES = Path(tonnage.__file__).parent
 
@@ -43,6 +44,6 @@ def test_every_share_has_words(kind, names):
 
 def test_a_share_without_words_keeps_its_name():
     assert not knows("share.pool_moon_dust")
-    assert _label("pool", "moon_dust") == "moon dust"
+    assert share_label("pool", "moon_dust") == "moon dust"
     assert _meaning("pool", "moon_dust", "weights.plain_bytes").startswith("Bytes of weights")
-    assert _label("pool", "kv_cache") == share.MESSAGES["pool_kv_cache"][0]
+    assert share_label("pool", "kv_cache") == share.MESSAGES["pool_kv_cache"][0]

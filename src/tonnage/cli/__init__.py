@@ -114,6 +114,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except (_NobodyReadsError, BrokenPipeError):
         _drop_output()
         sys.exit(0)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        sys.exit(2)
     except click.exceptions.Abort:
         sys.exit(130)
     except Exception as error:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command("explain")
 @click.argument("path", metavar="PLAN")
-@click.option("--html", metavar="FILE", help="Write a page that needs nothing beside itself.")
+@click.option("--html", metavar="FILE", help="Write a page that needs nothing beside itself; - prints it.")
 @common
 def command(path: str, html: str | None, is_json: bool, is_quiet: bool) -> None:
     """Show where every byte, second and coin of a plan goes, with formula and source.
@@ -30,10 +30,15 @@ def command(path: str, html: str | None, is_json: bool, is_quiet: bool) -> None:
     """
     from tonnage import api
     from tonnage.cli.plan import read_text
+    from tonnage.errors import RequestError
     from tonnage.plan.file import LARGEST_BYTES
 
     explanation = api.explain(api.read_plan(read_text(path, LARGEST_BYTES), path))
     if html is not None:
+        if is_json and html == "-":
+            raise RequestError(
+                "--html - and --json both write there", where="standard output", fix="leave out one of them"
+            )
         _write(explanation, html, is_quiet=is_quiet)
     if is_json:
         from tonnage.plan.explain import explanation_object
@@ -47,6 +52,9 @@ def _write(explanation: Explanation, path: str, *, is_quiet: bool) -> None:
     from tonnage.errors import RequestError
     from tonnage.plan.page import write_page
 
+    if path == "-":
+        print(write_page(explanation), end="")
+        return
     try:
         Path(path).write_text(write_page(explanation), encoding="utf-8")
     except OSError as error:

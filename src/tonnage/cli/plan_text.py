@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tonnage.cli.money_text import money_lines
 from tonnage.cli.tables import style, table, wrap
 from tonnage.estimate.parameters import count
@@ -10,7 +12,7 @@ from tonnage.estimate.weights import checkpoint_format
 from tonnage.messages import say
 from tonnage.model.types import Model
 from tonnage.plan.report import launch_words
-from tonnage.plan.scene import where_it_lives
+from tonnage.plan.scene import share_label, where_it_lives
 from tonnage.plan.types import Answer, Plan, Rejection, Request
 from tonnage.units import GIB, format_bytes, format_count, format_seconds
 from tonnage.workload.types import Serving
@@ -90,7 +92,7 @@ def _memory(refused: Rejection) -> str:
         return refused.reason
     held = refused.estimate.footprint
     pools = sorted((p for p in held.pools if not p.is_on_host), key=lambda pool: pool.bytes, reverse=True)
-    listed = ", ".join(f"{pool.name.replace('_', ' ')} {format_bytes(pool.bytes)}" for pool in pools)
+    listed = say("plan.comma").join(f"{share_label('pool', pool.name)} {format_bytes(pool.bytes)}" for pool in pools)
     return say("plan.memory_line", reason=refused.reason, pools=listed)
 
 
@@ -258,8 +260,30 @@ def _next(answer: Answer) -> list[str]:
     if launch is not None:
         import shlex
 
-        lines.append(f"  {shlex.join(launch)}  {style('# ' + say('plan.next_start'), 'dim')}")
+        words = _with_files(launch, answer.request, first.estimate)
+        lines.append(f"  {shlex.join(words)}  {style('# ' + _starts(words, first.estimate), 'dim')}")
     return lines
+
+
+def _with_files(launch: list[str], request: Request, estimate: Estimate) -> list[str]:
+    """Put the files that the person named in the place of the model's name and of a file yet to be made."""
+    model = estimate.candidate.model
+    given = Path(request.model)
+    if request.model.endswith(".gguf") and estimate.candidate.precision.weights == checkpoint_format(model):
+        return [request.model if word.endswith(".gguf") else word for word in launch]
+    if model.status not in ("config", "header") or given.suffix == ".gguf":
+        return launch
+    folder = given if given.is_dir() else given.parent
+    return [str(folder.absolute()) if word == model.name and folder.is_dir() else word for word in launch]
+
+
+def _starts(launch: list[str], estimate: Estimate) -> str:
+    """Say what the command does, and which checkpoint it needs where the model's own is of another format."""
+    model, weights = estimate.candidate.model, estimate.candidate.precision.weights
+    is_made = any(word in ("--quantization", "--dtype") or word.endswith(".gguf") for word in launch)
+    if is_made or weights in (checkpoint_format(model), "bf16", "fp16", "fp32"):
+        return say("plan.next_start")
+    return say("plan.next_start_other", weights=weights)
 
 
 def _rule(request: Request) -> list[str]:

@@ -136,7 +136,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "slower": ("{percent} % slower than #{rank}", "比 #{rank} 慢 {percent}%"),
     "unsure": ("fits at the best estimate, not at the upper end", "按最佳估计放得下，按误差上限放不下"),
     "few_bits": ("below 4 bits a weight", "每权重低于 4 位"),
-    "binds": ("bound by {what}", "受限于 {what}"),
+    "binds": ("bound by {what}", "受限于{what}"),
     "breaks": ("breaks {limit}", "不满足 {limit}"),
     # why not
     "short_device": (
@@ -218,6 +218,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "next_keep": ("keep the first plan", "保存第一个方案"),
     "next_explain": ("where every byte and second goes", "每个字节和每一秒花在哪里"),
     "next_start": ("starts it", "启动命令"),
+    "next_start_other": (
+        "starts it, given a checkpoint in {weights}",
+        "启动命令，须换成 {weights} 格式的权重",
+    ),
     "warning": ("note: {text}", "注意：{text}"),
     "kept": ("{path}: plan {rank} of {num}", "{path}：第 {rank} 个方案，共 {num} 个"),
     "num_looked": ("{num} candidates looked at", "共考察 {num} 个候选"),

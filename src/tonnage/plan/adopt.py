@@ -21,6 +21,7 @@ from tonnage.errors import BadFileError
 
 LARGEST_BYTES: Final = 1 << 20
 _ENGINE_FIELDS: Final = ("--tensor-split", "-ts", "--override-tensor", "-ot", "--cpu-offload-gb", "--swap-space")
+_MOST_UNREAD: Final = 12
 _DTYPES: Final = {
     "bfloat16": "bf16", "bf16": "bf16", "half": "fp16", "float16": "fp16", "fp16": "fp16", "float": "fp32",
     "float32": "fp32", "fp32": "fp32", "no": "fp32", "fp8": "fp8",
@@ -372,6 +373,7 @@ def _program(words: list[str], programs: Mapping[str, Mapping[str, str]], name: 
 def _read_flags(found: _Found, words: list[str], flags: Mapping[str, Mapping[str, str]]) -> None:
     """Walk over the words, `--flag value` and `--flag=value` alike; a dash and an underscore are one."""
     i = 0
+    unread: list[str] = []
     while i < len(words):
         flag, equals, value = words[i].partition("=")
         row = flags.get(flag) or (flags.get("--" + flag[2:].replace("_", "-")) if flag.startswith("--") else None)
@@ -379,6 +381,8 @@ def _read_flags(found: _Found, words: list[str], flags: Mapping[str, Mapping[str
         if row is None:
             if flag in _ENGINE_FIELDS:
                 found.ignored.append(f"{flag} {value or following}"[:80])
+            elif re.fullmatch(r"--?[A-Za-z][\w.-]*", flag) and flag not in unread:
+                unread.append(flag[:40])
             i += 1
             continue
         takes = not row["kind"].startswith("present")
@@ -390,6 +394,9 @@ def _read_flags(found: _Found, words: list[str], flags: Mapping[str, Mapping[str
             raise BadFileError(f"{flag} has no value", where=found.where, fix="write the value after it")
         _put(found, row, flag, value)
         i += 2 if (takes and has_value and not equals) else 1
+    if unread:
+        more = f", {len(unread) - _MOST_UNREAD} more" if len(unread) > _MOST_UNREAD else ""
+        found.ignored.append(", ".join(unread[:_MOST_UNREAD]) + more)
 
 
 def _put(found: _Found, row: Mapping[str, str], flag: str, value: str) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 from tonnage.estimate.types import Candidate, Estimate
 from tonnage.messages import say
 from tonnage.plan.request import command
-from tonnage.plan.scene import Price, Scene, broken_limit, explore, objective, where_it_lives
+from tonnage.plan.scene import Price, Scene, broken_limit, explore, objective, share_label, where_it_lives
 from tonnage.plan.types import Answer, Plan, Rejection, Request, Scalar
 from tonnage.search import rank
 from tonnage.search.explore import Explored
@@ -72,10 +72,11 @@ def number(request: Request, estimates: Sequence[Estimate]) -> list[Plan]:
 def _reasons(estimate: Estimate, first: Estimate | None) -> Iterator[str]:
     parts = sorted(estimate.step_time.parts, key=lambda part: part.seconds, reverse=True)
     if parts:
-        yield say("plan.binds", what=parts[0].name)
+        yield say("plan.binds", what=share_label("time", parts[0].name))
     rate, best = estimate.performance.tokens_per_s, first.performance.tokens_per_s if first else None
-    if rate and best and best.best > rate.best:
-        yield say("plan.slower", percent=round(100 * (1 - rate.best / best.best)), rank=1)
+    percent = round(100 * (1 - rate.best / best.best)) if rate and best and best.best else 0
+    if percent > 0:
+        yield say("plan.slower", percent=percent, rank=1)
     if first is not None and rank.weights_bits(estimate) > rank.weights_bits(first) + _FEWEST_MORE_BITS:
         bits, least = (f"{rank.weights_bits(one):.1f}" for one in (estimate, first))
         yield say("plan.more_bits", bits=bits, least=least)

@@ -13,7 +13,7 @@ from tonnage.estimate.cost.assumptions import with_given
 from tonnage.estimate.types import Cost, Estimate, Interval, Pool
 from tonnage.messages import knows, say
 from tonnage.plan.caps import caps_of
-from tonnage.plan.scene import where_it_lives
+from tonnage.plan.scene import share_label, where_it_lives
 from tonnage.plan.types import Plan
 from tonnage.units import format_bytes, format_seconds
 from tonnage.workload.types import Serving
@@ -153,12 +153,6 @@ def _find(formula: str) -> Any:
     return None
 
 
-def _label(kind: str, name: str) -> str:
-    """Return what a share is called in the language in use; a plan from elsewhere may have shares without a word."""
-    known = f"share.{kind}_{_NOT_WORD.sub('_', name)}"
-    return say(known) if knows(known) else name.replace("_", " ")
-
-
 def _meaning(kind: str, name: str, formula: str) -> str:
     known = f"share.{kind}_{_NOT_WORD.sub('_', name)}_is"
     return say(known) if knows(known) else meaning_of(formula)[0]
@@ -169,7 +163,7 @@ def _memory(name: str, pools: tuple[Pool, ...], total: Interval, capacity: float
     items = tuple(
         Item(
             name=pool.name,
-            label=_label("pool", pool.name),
+            label=share_label("pool", pool.name),
             value=pool.bytes,
             text=format_bytes(pool.bytes, 2),
             share=pool.bytes / total.best if total.best else None,
@@ -189,7 +183,7 @@ def _time(estimate: Estimate) -> Part:
     items = tuple(
         Item(
             name=part.name,
-            label=_label("time", part.name),
+            label=share_label("time", part.name),
             value=part.seconds,
             text=format_seconds(part.seconds),
             share=part.seconds / total.best if total.best else None,
@@ -221,13 +215,13 @@ def _rates(estimate: Estimate) -> Part:
         interval = getattr(performance, name)
         if interval is not None:
             low, high = form.format(interval.low), form.format(interval.high)
-            text = f"{form.format(interval.best)} ({low} – {high})"
-            items.append(Item(name=name, label=_label("rate", name), value=interval.best, text=text))
+            text = form.format(interval.best) + ("" if low == high else f" ({low} – {high})")
+            items.append(Item(name=name, label=share_label("rate", name), value=interval.best, text=text))
     for name in ("ttft_seconds", "tpot_seconds", "step_seconds", "job_seconds"):
         interval = getattr(performance, name)
         if interval is not None:
             text = f"{format_seconds(interval.best)} ({format_seconds(interval.low)} – {format_seconds(interval.high)})"
-            items.append(Item(name=name, label=_label("rate", name), value=interval.best, text=text))
+            items.append(Item(name=name, label=share_label("rate", name), value=interval.best, text=text))
     return Part(id="performance", title=say("explain.performance"), unit="", total=None, items=tuple(items))
 
 
@@ -259,7 +253,7 @@ def _cost(estimate: Estimate) -> Part:
     items = tuple(
         Item(
             name=name,
-            label=_label("cost", name),
+            label=share_label("cost", name),
             value=interval.best,
             text=_dollars(interval),
             formula=_MONEY_FORMULAE.get(name, ""),
@@ -292,7 +286,7 @@ def _power(plan: Plan) -> Part:
         )
         source = say("explain.cap_borrowed" if found.curve.is_borrowed else "explain.cap_own", gpu=found.curve.device)
         items.append(
-            Item(name=f"cap_{name}", label=_label("power", name), value=cap.cap_watts, text=text, source=source)
+            Item(name=f"cap_{name}", label=share_label("power", name), value=cap.cap_watts, text=text, source=source)
         )
     return Part(id="power", title=say("explain.power"), unit="W", total=None, items=tuple(items))
 
@@ -302,7 +296,7 @@ def _storage(estimate: Estimate) -> Part:
     items = tuple(
         Item(
             name=name,
-            label=_label("storage", name),
+            label=share_label("storage", name),
             value=value,
             text=format_bytes(value) + ("/s" if name.endswith("_per_s") else ""),
         )

@@ -31,6 +31,7 @@ _DEFAULTS: Final = {
 _PRETRAIN_DEFAULTS: Final = {"seq_len": 4096, "global_batch": 256}
 _MOST_NODES: Final = 1 << 17
 _MOST_DEVICES_OF_A_NODE: Final = 1024
+_UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 _MONEY: Final = re.compile(r"\s*([0-9][0-9_,]*(?:\.[0-9]+)?)\s*([A-Za-z]{3})\s*(/\s*h)?\s*", re.ASCII)
 
 
@@ -309,7 +310,17 @@ def _pairs(values: Iterable[tuple[str, object]]) -> list[str]:
 
 
 def _write_seconds(seconds: float | None) -> str | None:
-    return None if seconds is None else f"{seconds:g}s"
+    """Write a duration in the largest unit that it is a whole number of.
+
+    >>> _write_seconds(259200.0), _write_seconds(0.25), _write_seconds(1.1)
+    ('3d', '250ms', '1.1s')
+    """
+    if seconds is None:
+        return None
+    scale, unit = next(((s, u) for s, u in _UNITS if seconds >= s and seconds % s == 0), (1.0, "s"))
+    if seconds < 1:
+        scale, unit = 1e-3, "ms"
+    return f"{seconds / scale:g}{unit}"
 
 
 def _write_money(money: Money | None, suffix: str = "") -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -12,7 +13,7 @@ from tonnage.estimate.types import Estimate
 from tonnage.estimate.weights import find_format
 from tonnage.hardware.currency import in_usd, reference_rates
 from tonnage.hardware.types import Cluster
-from tonnage.messages import say
+from tonnage.messages import knows, say
 from tonnage.model.types import Model
 from tonnage.nouns import noun
 from tonnage.plan.pins import settle, with_pins
@@ -70,6 +71,7 @@ def set_scene(request: Request, model: Model, cluster: Cluster) -> Scene:
     return Scene(request=request, model=model, cluster=cluster, engines=engines, software=software, fixed=fixed)
 
 
+_NOT_WORD: Final = re.compile(r"\W", re.ASCII)
 _TRAINED_FORMATS: Final = ("bf16", "fp16", "fp32", "nf4", "nf4_dq", "int8", "awq", "gptq_int4", "gptq_int8")
 _TRAINED_NAMES: Final = {"nf4_double": "nf4_dq", **{name: name for name in _TRAINED_FORMATS}}
 
@@ -165,7 +167,8 @@ def _too_dear(estimate: Estimate, limits: Limits) -> str | None:
         ("--spend", cost.usd_total, limits.spend),
     ):
         if figure is not None and limit is not None and figure.best > dollars(limit, flag):
-            value = f"{figure.best:,.2f} USD"
+            amount = figure.best * limit.amount / dollars(limit, flag)
+            value = f"{amount:,.{0 if amount >= 1000 else 2}f} {limit.currency}"
             return say("plan.too_dear", value=value, limit=f"{limit.amount:,.15g} {limit.currency}", flag=flag)
     return None
 
@@ -173,3 +176,9 @@ def _too_dear(estimate: Estimate, limits: Limits) -> str | None:
 def dollars(money: Money, flag: str) -> float:
     """Return an amount in dollars: at the rate it was settled at, else at the reference rate."""
     return money.usd if money.usd is not None else in_usd(money.amount, money.currency, reference_rates(), flag)
+
+
+def share_label(kind: str, name: str) -> str:
+    """Return what a share is called in the language in use; a plan from elsewhere may have shares without a word."""
+    known = f"share.{kind}_{_NOT_WORD.sub('_', name)}"
+    return say(known) if knows(known) else name.replace("_", " ")

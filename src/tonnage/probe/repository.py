@@ -157,7 +157,7 @@ def _is_wanted(name: str, chosen: str) -> bool:
 
 def _configured(repository: Repository, config: dict[str, Any], called: str) -> Model:
     """Return the model of a config.json with the bytes of its weights' headers; count those where the family is new."""
-    where = f"{repository.label}/{CONFIG}"
+    where = f"{repository.label}/{CONFIG}" if repository.label else CONFIG
     try:
         model = model_from_config(config, called, where)
     except BadFileError:
