@@ -57,6 +57,12 @@ def test_the_cache_of_layers_on_the_host_is_counted():
     assert answer.code == 3
 
 
+def test_a_stage_without_attention_is_answered():
+    words = ("--gpu", "rtx-a6000", "--context", "4096", "--concurrency", "2000", "--tpot", "20ms")
+    answer = call_tonnage("plan", "nvidia/Nemotron-H-56B-Base-8K", *words)
+    assert answer.code in (0, 3)
+
+
 @pytest.mark.parametrize("name", ["Qwen/..", "Qwen/-x", "a--b/c", "a/b.git"])
 def test_names_that_no_hub_takes(name):
     answer = call_tonnage("model", name)

@@ -270,6 +270,7 @@ def block_cut(load: ServingLoad, has: Held) -> BlockCut:
     for number in counts[1:]:
         smallest, largest = at_most(smallest, number), at_least(largest, number)
     smallest = at_least(smallest, 1)
+    largest = at_least(largest, smallest)
     group_size = smallest + (largest - smallest) * (largest < 1.5 * smallest)
     cache_kinds = tuple((group, -(-num_layers // group_size)) for group, num_layers in kinds)
     num_state_groups = -(-num_states // group_size) if load.shape.state_groups else 0
