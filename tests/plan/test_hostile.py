@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 import pytest
@@ -109,3 +110,13 @@ def test_a_limit_in_the_way_is_set_as_wide_as_it_takes(words, said):
 )
 def test_every_no_has_a_way(words):
     nearest("Qwen/Qwen3-8B", *words)
+
+
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan"])
+def test_a_plan_file_holds_no_number_that_is_none(value, tmp_path):
+    text = call_tonnage("plan", "Qwen/Qwen3-8B", "--gpu", "rtx-4090", "-o", "-").out
+    place = tmp_path / "plan.toml"
+    place.write_text(re.sub(r"^best = .*$", f"best = {value}", text, count=1, flags=re.MULTILINE))
+    answer = call_tonnage("explain", str(place), "--json")
+    assert answer.code == 2
+    assert set(answer.json) == {"error"}

@@ -106,7 +106,8 @@ class Decoder:
             self._held(value in {member.value for member in wanted}, value, path)
             return wanted(value)
         if wanted is float:
-            self._held(isinstance(value, (int, float)) and not isinstance(value, bool), value, path)
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            self._held(is_number and abs(value) < float("inf"), value, path)
             return float(value)
         return self._held(isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool)), value, path)
 
