@@ -9,7 +9,7 @@ from tests.plan.test_price import TODAY, estimate, priced
 
 from tonnage.estimate.types import Offload
 from tonnage.plan import price
-from tonnage.plan.routes import WAYS, million_usd, routes
+from tonnage.plan.routes import WAYS, million_usd, routes, stages
 from tonnage.plan.types import Limits, Money
 
 
@@ -100,3 +100,10 @@ def test_the_command_line_shows_them(tonnage):
     assert [route["way"] for route in found["routes"]] == list(WAYS)
     assert all(set(r["usd_per_million_tokens"]) == {"best", "low", "high"} for r in found["routes"] if r["gpu"])
     assert all(one["fits_below_usd"] > 0 for one in found["unpriced"])
+
+
+def test_a_consumer_card_now_and_a_data_centre_card_later():
+    said = stages(routes(ALL, Limits()))
+    assert said[0] == "in two stages: GeForce RTX 4090 now, A100 SXM4 80GB later"
+    assert any(text.startswith("carries over") for text in said[1:])
+    assert stages(routes(ALL[:2], Limits())) == ()

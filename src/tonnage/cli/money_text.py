@@ -54,6 +54,8 @@ def _routes(answer: Answer) -> list[str]:
     for route in answer.routes:
         for text in route.flags:
             lines += wrap(f"{say(f'money.way_{route.way}')}: {text}", columns=_COLUMNS, indent="  ")
+    for place, text in enumerate(answer.stages):
+        lines += wrap(text, columns=_COLUMNS, indent="    " if place else "  ")
     return [*lines, ""]
 
 

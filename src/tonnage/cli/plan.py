@@ -15,6 +15,7 @@ from tonnage.messages import say
 
 if TYPE_CHECKING:
     from tonnage.plan.adopt import Adopted
+    from tonnage.plan.today import Stack
     from tonnage.plan.types import Answer, Request
 
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
@@ -148,8 +149,9 @@ def command(spec: str | None, pick: int, output: str | None, is_json: bool, is_q
     answer = api.plan(request)
     if today is not None:
         from tonnage.plan.carry import carried
+        from tonnage.plan.today import Stack, with_stack
 
-        answer = carried(answer, today)
+        answer = with_stack(answer, today) if isinstance(today, Stack) else carried(answer, today)
     if output is not None:
         _keep(answer, pick, output, is_quiet=is_quiet)
     if is_json:
@@ -177,17 +179,33 @@ def _adopt(path: str | None, *, is_quiet: bool) -> Adopted | None:
     return adopted
 
 
-def _today(path: str, *, is_quiet: bool) -> Adopted | None:
-    """Read today's set-up; a file of another kind is said not to be compared, and nothing fails."""
+def _today(path: str, *, is_quiet: bool) -> Adopted | Stack | None:
+    """Read today's stack or set-up; a file of another kind is said not to be compared, and nothing fails."""
     from tonnage.errors import BadFileError
     from tonnage.plan.adopt import LARGEST_BYTES, adopt
 
     text = read_text(path, LARGEST_BYTES)
+    stack = _stack(text, path)
+    if stack is not None:
+        return stack
     try:
         return adopt(text, path)
     except BadFileError as error:
         note(say("plan.today_not_compared", path=path, reason=error.what), is_quiet=is_quiet)
         return None
+
+
+def _stack(text: str, path: str) -> Stack | None:
+    """Return the stack that a text describes, None where it is something else."""
+    import tomllib
+
+    from tonnage.plan.today import is_stack, read_stack
+
+    try:
+        table = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError):
+        return None
+    return read_stack(table, path) if is_stack(table) else None
 
 
 def read_text(path: str, most: int) -> str:

@@ -66,12 +66,12 @@ def answer(
     plans = (replace(p, estimate=with_read_rate(whole(p.estimate), prices.assumed)) for p in found.plans)
     found = replace(found, plans=tuple(plans))
     if found.looked:
-        from tonnage.plan.routes import routes  # noqa: PLC0415  only without hardware
+        from tonnage.plan.routes import routes, stages  # noqa: PLC0415  only without hardware
 
         looked = [whole(estimate) for estimate in found.looked]
-        found = replace(
-            found, routes=routes(looked, request.limits), unpriced=tuple(price.unpriced(looked, request.limits, prices))
-        )
+        ways = routes(looked, request.limits)
+        unpriced = tuple(price.unpriced(looked, request.limits, prices))
+        found = replace(found, routes=ways, stages=stages(ways), unpriced=unpriced)
     return replace(
         found,
         assumptions=tuple(dict.fromkeys(_assumed(request, placed, found))),

@@ -25,6 +25,7 @@ def answer_object(answer: Answer) -> dict[str, Any]:
         "assumptions": list(answer.assumptions),
         "prices": list(answer.prices),
         "routes": [_route(route) for route in answer.routes],
+        "stages": list(answer.stages),
         "unpriced": [
             {"gpu": one.gpu, "num_gpus": one.num_gpus, "fits_below_usd": one.fits_below_usd} for one in answer.unpriced
         ],

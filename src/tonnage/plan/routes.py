@@ -16,6 +16,7 @@ from tonnage.estimate.types import Estimate, Interval
 from tonnage.hardware.topology import host_link
 from tonnage.messages import say
 from tonnage.plan.scene import broken_limit
+from tonnage.plan.today import staged
 from tonnage.plan.types import Limits, Route
 from tonnage.search import rank
 
@@ -44,6 +45,13 @@ def routes(estimates: Iterable[Estimate], limits: Limits) -> tuple[Route, ...]:
     found = [_bought(way, known, bought) for way in WAYS[:4]]
     found.append(_best("rent", [e for e in known if e.cost.usd_per_hour is not None], rented))
     return (*found, _api(found))
+
+
+def stages(ways: Iterable[Route]) -> tuple[str, ...]:
+    """Return a plan in two stages, a consumer card now and a data-centre card later, with what carries over."""
+    by_way = {route.way: route.estimate for route in ways}
+    now, later = by_way.get("consumer"), by_way.get("datacentre")
+    return () if now is None or later is None else staged(now, later)
 
 
 def way_of(estimate: Estimate) -> str:

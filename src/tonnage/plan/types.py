@@ -137,5 +137,6 @@ class Answer:
     prices: tuple[str, ...] = ()  # whose, of which day, and what is assumed of money; where prices decide
     looked: tuple[Estimate, ...] = ()  # the best on each hardware, where the catalogue was searched
     routes: tuple[Route, ...] = ()
+    stages: tuple[str, ...] = ()  # a consumer card now, a data-centre card later: what carries over
     unpriced: tuple[Unpriced, ...] = ()
     warnings: tuple[str, ...] = ()
