@@ -103,7 +103,9 @@ def test_the_command_line_shows_them(tonnage):
 
 
 def test_a_consumer_card_now_and_a_data_centre_card_later():
-    said = stages(routes(ALL, Limits()))
+    said = stages(routes(ALL, Limits()), ALL)
     assert said[0] == "in two stages: GeForce RTX 4090 now, A100 SXM4 80GB later"
     assert any(text.startswith("carries over") for text in said[1:])
-    assert stages(routes(ALL[:2], Limits())) == ()
+    assert stages(routes(ALL[:2], Limits()), ALL[:2]) == ()
+    slow = (*ALL[:2], way("a2", rate=20))
+    assert stages(routes(slow, Limits()), slow) == ()  # nobody moves to something slower

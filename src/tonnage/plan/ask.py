@@ -71,7 +71,7 @@ def answer(
         looked = [whole(estimate) for estimate in found.looked]
         ways = routes(looked, request.limits)
         unpriced = tuple(price.unpriced(looked, request.limits, prices))
-        found = replace(found, routes=ways, stages=stages(ways), unpriced=unpriced)
+        found = replace(found, routes=ways, stages=stages(ways, looked), unpriced=unpriced)
     return replace(
         found,
         assumptions=tuple(dict.fromkeys(_assumed(request, placed, found))),

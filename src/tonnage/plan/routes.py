@@ -47,11 +47,21 @@ def routes(estimates: Iterable[Estimate], limits: Limits) -> tuple[Route, ...]:
     return (*found, _api(found))
 
 
-def stages(ways: Iterable[Route]) -> tuple[str, ...]:
-    """Return a plan in two stages, a consumer card now and a data-centre card later, with what carries over."""
-    by_way = {route.way: route.estimate for route in ways}
-    now, later = by_way.get("consumer"), by_way.get("datacentre")
-    return () if now is None or later is None else staged(now, later)
+def stages(ways: Iterable[Route], estimates: Iterable[Estimate]) -> tuple[str, ...]:
+    """Return a plan in two stages: the consumer card now, later the cheapest data-centre hardware that is faster.
+
+    What comes later need not keep to today's budget.
+    """
+    now = next((route.estimate for route in ways if route.way == "consumer"), None)
+    if now is None:
+        return ()
+    faster = [e for e in estimates if way_of(e) == "datacentre" and e.cost.purchase_usd and _rate(e) > _rate(now)]
+    return staged(now, min(faster, key=lambda e: _price(e, "datacentre"))) if faster else ()
+
+
+def _rate(estimate: Estimate) -> float:
+    rate = estimate.performance.tokens_per_s
+    return 0.0 if rate is None else rate.best
 
 
 def way_of(estimate: Estimate) -> str:
