@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any, Final
 
 from tonnage import datafiles
-from tonnage.engines.types import EngineTraits, Refusal
+from tonnage.engines.types import EngineTraits, Launch, Refusal
 from tonnage.estimate.serving import ServingLoad, ServingRates
-from tonnage.estimate.types import Candidate
+from tonnage.estimate.types import Candidate, EngineAccounting
 from tonnage.nouns import noun
 from tonnage.units import Count
 
@@ -20,6 +20,7 @@ __all__ = [
     "RATE_NAMES",
     "Constant",
     "Constants",
+    "DescribedEngine",
     "constants_of",
     "factors_of",
     "rates_of",
@@ -285,3 +286,26 @@ def rates_of(constants: Constants, load: ServingLoad) -> ServingRates:
             product *= constants.value(factor, load.version, **scope)
         values[name] = bool(product) if name in _FLAGS else product
     return ServingRates(**values)
+
+
+@noun
+class DescribedEngine:
+    """An engine whose abilities and refusals stand in `data/engines/<data>.toml`."""
+
+    name: str
+    data: str
+    accounting: EngineAccounting
+    launcher: Callable[[Candidate], Launch]
+
+    @property
+    def traits(self) -> EngineTraits:
+        """Abilities and refusals."""
+        return traits_of(self.data)
+
+    def launch(self, candidate: Candidate) -> Launch:
+        """Return the command with the flags that the prediction assumed."""
+        return self.launcher(candidate)
+
+    def refuses(self, candidate: Candidate) -> Refusal | None:
+        """Return why the engine cannot run a candidate, or None."""
+        return refusal_of(self.data, candidate)
