@@ -6,7 +6,6 @@ Pure modules never open a file; they ask here.
 from __future__ import annotations
 
 import csv
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,12 +27,6 @@ def names(folder: str, suffix: str) -> tuple[str, ...]:
 def rows(name: str) -> tuple[dict[str, str], ...]:
     """Return a CSV file as dictionaries of text, one a row."""
     return tuple(csv.DictReader(text(name).splitlines()))
-
-
-@cache
-def records(name: str) -> tuple[dict[str, Any], ...]:
-    """Return a JSONL file as objects, one a line."""
-    return tuple(json.loads(line) for line in text(name).splitlines() if line)
 
 
 @cache

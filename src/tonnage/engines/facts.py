@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any, Final
@@ -175,14 +175,6 @@ class Constants:
                 best = weight, one
         assert best is not None, f"data/engines/{self.engine}.toml has no constant {name} for {at} {dict(scope)}"
         return best[1]
-
-    def replaced(self, values: Mapping[str, float]) -> Constants:
-        """Return the same constants with some values changed, by their keys."""
-        return Constants(
-            engine=self.engine,
-            version=self.version,
-            entries=tuple(replace(one, value=values.get(one.key, one.value)) for one in self.entries),
-        )
 
 
 @cache

@@ -37,33 +37,6 @@ def size_ratio(flop: Flop, peak: FlopPerS, half: Seconds) -> Ratio:
     return flop / (flop + peak * half)
 
 
-def tile_ratio(width: Count, tile: Count) -> Ratio:
-    """Share of the work in a matrix product that is not padding, when a width is cut into tiles.
-
-    Parameters
-    ----------
-    width : numeric
-        Width of the result or of the inner sum on this device. [1]
-    tile : numeric
-        Width of a tile. [1]
-
-    Returns
-    -------
-    numeric
-        Useful share. [0-1]
-
-    References
-    ----------
-    .. [1] NVIDIA, "Matrix Multiplication Background User's Guide", tile quantization.
-
-    Examples
-    --------
-    >>> float(tile_ratio(192, 128)), float(tile_ratio(256, 128))
-    (0.75, 1.0)
-    """
-    return width / (np.ceil(width / tile) * tile)
-
-
 def wave_ratio(rows: Count, columns: Count, num_multiprocessors: Count) -> Ratio:
     """Share of its best rate that a product keeps when its result is cut into tiles, one for each multiprocessor at once.
 

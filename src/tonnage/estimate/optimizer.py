@@ -97,34 +97,3 @@ def step_workspace_bytes(num_parameters: Count, bytes_per_parameter: Bytes, fore
     4000000000.0
     """
     return num_parameters * bytes_per_parameter * foreach_ratio
-
-
-def adapter_parameters(rank: Count, num_inputs: Count, num_outputs: Count, num_matrices: Count) -> Count:
-    """Parameters that low-rank adapters add to equal matrices.
-
-    Parameters
-    ----------
-    rank : numeric
-        Rank of the adapters. [1]
-    num_inputs : numeric
-        Width of a matrix's input. [1]
-    num_outputs : numeric
-        Width of its output. [1]
-    num_matrices : numeric
-        Matrices that carry an adapter. [1]
-
-    Returns
-    -------
-    numeric
-        Trained parameters. [1]
-
-    References
-    ----------
-    .. [1] E. Hu et al., "LoRA", ICLR 2022, arXiv:2106.09685, section 4.1.
-
-    Examples
-    --------
-    >>> adapter_parameters(8, 4096, 4096, 64)
-    4194304
-    """
-    return rank * (num_inputs + num_outputs) * num_matrices

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tonnage.estimate.branch import where
-from tonnage.units import Count, Ratio, Seconds
+from tonnage.units import Count, Seconds
 
 
 def pipeline_seconds(
@@ -41,36 +41,6 @@ def pipeline_seconds(
     71.0
     """
     return num_micro_batches * slowest_stage + (pp - 1) / num_virtual_stages * mean_stage
-
-
-def bubble_ratio(pp: Count, num_virtual_stages: Count, num_micro_batches: Count) -> Ratio:
-    """Idle share of a step in a balanced pipeline.
-
-    Parameters
-    ----------
-    pp : numeric
-        Pipeline ranks. [1]
-    num_virtual_stages : numeric
-        Model chunks a rank holds. [1]
-    num_micro_batches : numeric
-        Micro-batches of a step. [1]
-
-    Returns
-    -------
-    numeric
-        Idle time over all time. [0-1]
-
-    References
-    ----------
-    .. [1] D. Narayanan et al., arXiv:2104.04473, section 2.2.
-
-    Examples
-    --------
-    >>> round(bubble_ratio(8, 1, 64), 4)
-    0.0986
-    """
-    idle = (pp - 1) / num_virtual_stages
-    return idle / (num_micro_batches + idle)
 
 
 def stage_layers(num_layers: Count, pp: Count, first: Count, last: Count) -> tuple[Count, Count, Count]:

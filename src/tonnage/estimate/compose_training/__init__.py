@@ -8,7 +8,6 @@ from typing import Any, Final
 import numpy as np
 
 from tonnage.errors import RequestError
-from tonnage.estimate import power
 from tonnage.estimate.branch import where
 from tonnage.estimate.compose_training.case import COLUMN_DEFAULTS, Columns, TrainingCase, filled
 from tonnage.estimate.compose_training.constants import Constants, software, software_names, training_constants
@@ -307,15 +306,6 @@ def estimate_training(candidate: Candidate) -> Estimate:
         storage=_storage(case, candidate),
         provenance=_provenance(case, candidate),
     )
-
-
-def job_joules(estimate: Estimate, seconds: float) -> float | None:
-    """Energy of a training job's devices over a time, from their power limits; None where no limit is known."""
-    device = estimate.candidate.cluster.node.devices[0]
-    if device.power_watts is None or estimate.performance.hfu_ratio is None:
-        return None
-    draw = power.draw_watts(device.power_watts, 0.25, min(1.0, 1.5 * estimate.performance.hfu_ratio.best))
-    return float(power.energy_joules(draw, estimate.candidate.layout.num_devices, seconds))
 
 
 def _pools(result: TrainingColumns, width: float) -> tuple[Pool, ...]:
