@@ -114,3 +114,11 @@ def test_a_plan_file_with_a_byte_order_mark(tmp_path):
     place = tmp_path / "plan.toml"
     place.write_text("\ufeff" + text, encoding="utf-8")
     assert call_tonnage("explain", str(place)).code == 0
+
+
+@pytest.mark.parametrize("verb", ["model", "explain", "plan"])
+@pytest.mark.parametrize("place", ["/proc/kmsg", "/dev/zero", "/dev/tty"])
+def test_files_that_never_end_or_never_begin(verb, place):
+    done = run_shell(f'timeout 20 bash -c \'t() {{ "{sys.executable}" -m tonnage "$@"; }}; t {verb} {place}\'')
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count(b"\n") == 1

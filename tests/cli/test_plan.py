@@ -342,3 +342,19 @@ def test_the_shell_completes(shell, words, expected):
 
 def test_the_completion_script_is_printed():
     assert "_tonnage_completion" in run(_TONNAGE_COMPLETE="bash_source").stdout
+
+
+def test_the_owner_of_a_gguf_file_sees_it_first_as_it_is(tmp_path):
+    from tests.probe.test_files import write_gguf
+
+    place = tmp_path / "mine.gguf"
+    write_gguf(place, **{"general.file_type": 7})
+    answer = call_tonnage("plan", str(place), "--gpu", "rtx-4090", "--context", "64", "--json")
+    assert answer.code == 0, answer.err
+    engines = [plan["engine"] for plan in answer.json["plans"]]
+    assert set(engines) <= {"llama.cpp", "ik_llama.cpp", "ollama"}
+    assert answer.json["plans"][0]["precision"]["weights"] == "q8_0"
+    assert str(place) in call_tonnage("plan", str(place), "--gpu", "rtx-4090", "--context", "64").out
+    refused = call_tonnage("plan", str(place), "--gpu", "rtx-4090", "--engine", "vllm")
+    assert refused.code == 3
+    assert "does not run this GGUF file" in refused.out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from tonnage.plan.today import Stack
     from tonnage.plan.types import Answer, Request
 
-_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 _LOAD = ("context", "concurrency", "input_tokens", "output_tokens", "ttft", "tpot", "seq_len", "global_batch", "tokens",
          "lora_rank")  # fmt: skip
 _LIMITS = {
@@ -211,14 +209,12 @@ def _stack(text: str, path: str) -> Stack | None:
 def read_text(path: str, most: int) -> str:
     """Return a small file's text; one line says what is wrong with it."""
     from tonnage.errors import BadFileError
+    from tonnage.probe.plain_file import read_bytes
 
     try:
         if path == "-":
             return sys.stdin.read(most + 1).removeprefix("\ufeff")
-        # A named pipe that nobody writes to is empty; opened in the plain way it would wait for ever.
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NO_WAIT)) as file:
-            os.set_blocking(file.fileno(), True)
-            return file.read(most + 1).decode("utf-8-sig")
+        return read_bytes(path, most + 1).decode("utf-8-sig")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not text"
         raise BadFileError(f"cannot be read: {reason}", where=path[:200], fix="give the path of a text file") from None

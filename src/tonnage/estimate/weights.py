@@ -392,6 +392,12 @@ def checkpoint_format(model: Model) -> str:
     return _ALIASES.get(model.dtype, "bf16")
 
 
+def is_gguf_file(model: Model) -> bool:
+    """Whether the model was read from a GGUF file: only programs that read such a file run it."""
+    own = None if model.quantization is None else FORMATS.get(model.quantization.scheme)
+    return model.status == "header" and own is not None and own.kind == "gguf"
+
+
 def weights_bytes(model: Model, format_name: str) -> dict[str, int]:
     """Return the bytes of a model's weights in a format, by component.
 

@@ -21,6 +21,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "a global batch of {total} is no multiple of {one} (micro-batch x data parallel)",
         "全局批量 {total} 不是 {one}（微批量 x 数据并行）的整数倍",
     ),
+    "no_gguf": ("{name} does not run this GGUF file ({own})", "{name} 不能运行这个 GGUF 文件（{own}）"),
     "no_method": ("{name} does not do {method}", "{name} 不支持 {method}"),
     "no_vendor": ("{name} does not run on {device}", "{name} 不支持 {device}"),
     "lacks": ("{name} has no {feature}, or does not say so", "{name} 没有（或未标明）{feature}"),

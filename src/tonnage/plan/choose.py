@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 from tonnage.estimate.types import Candidate, Estimate
+from tonnage.estimate.weights import checkpoint_format, is_gguf_file
 from tonnage.messages import say
+from tonnage.model.types import Model
 from tonnage.plan.request import command
 from tonnage.plan.scene import Price, Scene, broken_limit, explore, objective, share_label, where_it_lives
 from tonnage.plan.types import Answer, Plan, Rejection, Request, Scalar
@@ -38,7 +40,7 @@ def choose(scene: Scene, price: Price = lambda estimate: estimate) -> Answer:
     explored = explore(scene)
     priced = [price(estimate) for estimate in explored.kept]
     kept = [estimate for estimate in priced if not broken_limit(estimate, scene.request.limits)]
-    in_order = rank.ranked(kept, objective(scene.request))
+    in_order = as_stored_first(scene.model, rank.ranked(kept, objective(scene.request)))
     plans = number(scene.request, rank.short_list(in_order))
     rejections = [*_broken(scene, priced, in_order), *_short(scene, explored, in_order), *_ruled_out(scene, explored)]
     if not plans:
@@ -52,6 +54,14 @@ def choose(scene: Scene, price: Price = lambda estimate: estimate) -> Answer:
         rejections=tuple(rejections[:MOST_REJECTIONS]),
         num_candidates=explored.num_candidates,
     )
+
+
+def as_stored_first(model: Model, in_order: list[Estimate]) -> list[Estimate]:
+    """Put the ways that take a GGUF file as it is before those that need another file."""
+    if not is_gguf_file(model):
+        return in_order
+    own = checkpoint_format(model)
+    return sorted(in_order, key=lambda one: (not one.footprint.fits_surely, one.candidate.precision.weights != own))
 
 
 def number(request: Request, estimates: Sequence[Estimate]) -> list[Plan]:

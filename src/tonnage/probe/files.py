@@ -12,6 +12,7 @@ from tonnage.model.gguf_model import model_from_gguf
 from tonnage.model.hf import model_from_config
 from tonnage.model.types import Model
 from tonnage.nouns import noun
+from tonnage.probe.plain_file import read_bytes
 from tonnage.probe.repository import (
     CONFIG,
     MAX_JSON_BYTES,
@@ -51,8 +52,7 @@ class Folder:
         """Return the beginning of a file and its size."""
         path = self.path / name
         try:
-            with path.open("rb") as file:
-                return file.read(num_bytes), path.stat().st_size
+            return read_bytes(path, num_bytes), path.stat().st_size
         except (OSError, ValueError) as error:
             raise _unreadable(error, str(path)) from None
 
@@ -62,8 +62,7 @@ class Folder:
         try:
             if not path.is_file():
                 return None
-            with path.open("rb") as file:
-                data = file.read(most + 1)
+            data = read_bytes(path, most + 1)
         except (OSError, ValueError) as error:
             raise _unreadable(error, str(path)) from None
         if len(data) > most:

@@ -12,6 +12,14 @@ from tonnage.model.types import Model
 
 _LONGEST: Final = 4096
 _MODELSCOPE: Final = "modelscope:"
+# A page of a hub as a browser shows it: the repository, a revision, a file.
+_PAGE: Final = re.compile(
+    r"(?:https?://)?(?:(?P<hub>huggingface\.co|hf\.co|hf-mirror\.com)|(?:www\.)?modelscope\.cn/models)"
+    r"/(?P<id>[\w.-]+/[\w.-]+)(?:/(?:tree|blob|resolve|raw|file/view)/(?P<revision>[^/?#]+)(?:/(?P<file>[^?#]*))?"
+    r"|/(?:summary|files|discussions|file/view)?)?/?(?:[?#].*)?",
+    re.ASCII | re.IGNORECASE,
+)
+_MAIN: Final = ("main", "master")
 _HUB_ID: Final = re.compile(r"(?P<id>[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96})(?::(?P<chosen>[\w./-]{1,96}))?", re.ASCII)
 
 
@@ -23,6 +31,8 @@ def read_spec(spec: str, stdin: BinaryIO | None = None) -> Model:
         raise RequestError(what, where="MODEL", fix="name one, as Qwen/Qwen3.5-27B, or give a file")
     if spec != "-" and catalogue.has(spec):
         return catalogue.find(spec)
+    if _PAGE.fullmatch(spec) and catalogue.has(named := hub_id_of(spec).removeprefix(_MODELSCOPE)):
+        return catalogue.find(named)
     from tonnage.probe import files  # noqa: PLC0415 - the catalogue needs no reader of files
 
     if spec == "-":
@@ -30,9 +40,25 @@ def read_spec(spec: str, stdin: BinaryIO | None = None) -> Model:
     path = files.existing_path(spec)
     if path is not None:
         return files.read_path(path)
-    if files.looks_like_path(spec):
+    if files.looks_like_path(spec) and not _PAGE.fullmatch(spec):
         raise files.refuse_path(spec)
-    return _from_hub(spec)
+    return _from_hub(hub_id_of(spec))
+
+
+def hub_id_of(spec: str) -> str:
+    """Return the hub id that the address of a page names; anything else as it is."""
+    page = _PAGE.fullmatch(spec)
+    if page is None:
+        if "://" in spec[:12]:
+            fix = "give owner/name, or a page of huggingface.co or modelscope.cn"
+            raise RequestError(f"'{_shown(spec)}' is no model's page", where="MODEL", fix=fix)
+        return spec
+    if (page["revision"] or "main").lower() not in _MAIN:
+        what = f"the revision '{_shown(page['revision'])}' cannot be chosen"
+        raise RequestError(what, where="MODEL", fix=f"give {page['id']}, or a config.json of that revision")
+    wanted = page["file"] or ""
+    chosen = f":{wanted.removesuffix('.gguf')}" if wanted.endswith(".gguf") else ""
+    return f"{'' if page['hub'] else _MODELSCOPE}{page['id']}{chosen}"
 
 
 def _from_hub(spec: str) -> Model:

@@ -16,6 +16,7 @@ from tonnage.engines.types import Engine
 from tonnage.estimate.compose_serving import estimate_serving, serving_load
 from tonnage.estimate.serving import ServingLoad
 from tonnage.estimate.types import Candidate, Estimate, Interval, Layout, Offload, Recompute
+from tonnage.estimate.weights import checkpoint_format
 from tonnage.hardware.types import Cluster
 from tonnage.messages import say
 from tonnage.model.types import Model
@@ -162,6 +163,8 @@ def explore_serving(model: Model, load: Serving, cluster: Cluster, engines: Iter
         caches = cache_formats(engine.traits)
         per_node = len(cluster.node.devices)
         formats = ("",) if fixed.holds("precision.weights") else weight_formats(model, engine.traits)
+        if not formats:
+            walk.rule_out(base, say("search.no_gguf", name=engine.traits.title, own=checkpoint_format(model)))
         if fixed.formats:
             formats = [name for name in formats if name in (*fixed.formats, "")]
         layouts: Sequence[Layout] = serving_layouts(model, cluster.num_devices, per_node, engine.traits.parallelisms)

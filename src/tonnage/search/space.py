@@ -13,7 +13,7 @@ from typing import Final
 
 from tonnage.engines.types import EngineTraits
 from tonnage.estimate.types import Layout
-from tonnage.estimate.weights import FORMATS, checkpoint_format, find_format
+from tonnage.estimate.weights import FORMATS, checkpoint_format, find_format, is_gguf_file
 from tonnage.model.types import Model
 from tonnage.search.constraints import head_counts, num_experts
 
@@ -52,10 +52,18 @@ def bits_class(bits: float) -> int:
 
 
 def weight_formats(model: Model, traits: EngineTraits) -> tuple[str, ...]:
-    """Return the formats to try on an engine, the most exact first: the checkpoint's own, and smaller ones."""
+    """Return the formats to try on an engine, the most exact first: the checkpoint's own, and smaller ones.
+
+    None where the model is a GGUF file and the engine reads no such files.
+    """
     own = checkpoint_format(model)
     most = bits_of(own)
     names = [name for name in _ladder(traits.weight_formats) if bits_of(name) <= most + 1e-9]
+    if is_gguf_file(model):
+        if not any(fnmatchcase(own, pattern) for pattern in traits.weight_formats):
+            return ()
+        smaller = (name for name in names if FORMATS[name].kind == "gguf" and bits_of(name) < most - 0.5)
+        return (own, *smaller)
     if own not in names and any(fnmatchcase(own, pattern) for pattern in traits.weight_formats):
         names.insert(0, own)
     if own not in _PLAIN and own in names:  # a checkpoint that is quantised already is served as it is

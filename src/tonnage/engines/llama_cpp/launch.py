@@ -10,6 +10,7 @@ from tonnage.engines.llama_cpp.accounting import ACCOUNTING, Accounting
 from tonnage.engines.types import Launch
 from tonnage.estimate.compose_serving import serving_load
 from tonnage.estimate.types import Candidate
+from tonnage.estimate.weights import is_gguf_file
 
 _CACHE = {"fp16": "f16", "bf16": "bf16", "fp32": "f32"}
 
@@ -47,7 +48,9 @@ def weights_file(candidate: Candidate) -> str:
 
     Whether somebody published such a file, and where, is not known here.
     """
-    name = candidate.model.name
+    name, own = candidate.model.name, candidate.model.quantization
+    if is_gguf_file(candidate.model) and own is not None and own.scheme == candidate.precision.weights:
+        return candidate.model.source
     return name if name.endswith(".gguf") else f"{name.rsplit('/', 1)[-1]}-{candidate.precision.weights.upper()}.gguf"
 
 
