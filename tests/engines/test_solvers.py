@@ -15,10 +15,10 @@ from tonnage.estimate.compose_serving import (
     largest_concurrency,
     largest_context,
     serving_load,
-    serving_times,
     short_by_bytes,
     smallest_num_cpu_expert_layers,
 )
+from tonnage.estimate.serving_speed import serving_times
 from tonnage.estimate.types import Candidate, EngineSettings, Offload
 from tonnage.hardware.types import Cluster, Device, Host, Link, Node
 from tonnage.model.types import Attention, GatedDeltaNet, LatentAttention, Layer, Mlp, Model, Moe

@@ -9,12 +9,11 @@ import pytest
 from tonnage.calibrate.inference_rows import case_of_row, load_of_case
 from tonnage.engines import find_engine
 from tonnage.estimate.compose_serving import (
-    decode_seconds,
-    decode_work,
     largest_context,
     short_by_bytes,
     smallest_num_cpu_expert_layers,
 )
+from tonnage.estimate.serving_speed import decode_seconds, decode_work
 from tonnage.units import GIB
 
 

@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 
 from tonnage.engines.facts import RATE_NAMES, Constant, Constants, factors_of, scope_of, version_key
-from tonnage.estimate.compose_serving import busy_step_seconds, decode_seconds, prefill_seconds, tokens_per_step
 from tonnage.estimate.serving import DecodeWork, PrefillWork, ServingLoad
+from tonnage.estimate.serving_speed import busy_step_seconds, decode_seconds, prefill_seconds, tokens_per_step
 
 __all__ = ["NOISE", "Observation", "fitted", "predicted"]
 

@@ -20,14 +20,13 @@ from tonnage.calibrate.row_fields import (
 from tonnage.calibrate.row_models import model_of_row
 from tonnage.engines.vllm.accounting import default_limits
 from tonnage.estimate.compose_serving import (
-    decode_work,
-    prefill_work,
     serving_load,
     short_by_bytes,
     smallest_num_cpu_expert_layers,
 )
 from tonnage.estimate.serving import ServingLoad
 from tonnage.estimate.serving_memory import at_least
+from tonnage.estimate.serving_speed import decode_work, prefill_work
 from tonnage.estimate.types import Candidate, EngineAccounting, EngineSettings, Offload
 from tonnage.estimate.weights import weights_bytes
 from tonnage.hardware.types import Cluster, Device, Host, Link, Node
