@@ -20,9 +20,20 @@ if TYPE_CHECKING:  # each verb imports what it needs when it is called
     from tonnage.hardware.types import Device
     from tonnage.plan.explain import Explanation
     from tonnage.plan.types import Answer, Plan, Request
+    from tonnage.render.types import Bundle
     from tonnage.units import Bytes
 
-__all__ = ["describe_model", "explain", "find_gpus", "plan", "read_model", "read_plan", "weights_fit", "write_plan"]
+__all__ = [
+    "deploy",
+    "describe_model",
+    "explain",
+    "find_gpus",
+    "plan",
+    "read_model",
+    "read_plan",
+    "weights_fit",
+    "write_plan",
+]
 
 
 def read_model(spec: str, stdin: BinaryIO | None = None) -> Model:
@@ -263,3 +274,34 @@ def explain(plan: Plan) -> Explanation:
     from tonnage.plan.explain import explain as explain_plan
 
     return explain_plan(plan)
+
+
+def deploy(plan: Plan, *, place: str = "local", num_replicas: int = 1, port: int | None = None) -> Bundle:
+    """Return the files that start a plan in a place; nothing is written.
+
+    Parameters
+    ----------
+    plan : Plan
+        A plan of an answer or of a plan file.
+    place : str
+        A name of `render.targets.PLACES`.
+    num_replicas : int
+        Copies of a server, each with devices of its own. [1]
+    port : int
+        Port of a server; the engine's own by default. [1]
+
+    Returns
+    -------
+    Bundle
+        Files by path, with the command that starts them.
+
+    Raises
+    ------
+    RequestError
+        No such place, or one that makes no sense for the plan.
+    """
+    from tonnage.render.services import service_of
+    from tonnage.render.targets import find_place
+
+    write = find_place(place)
+    return write(service_of(plan, num_replicas=num_replicas, port=port))

@@ -20,7 +20,7 @@ from tonnage import __version__
 from tonnage.errors import OutsideError, TonnageError
 
 # In the order of the road: each verb is `tonnage.cli.<verb>.command`.
-VERBS: tuple[str, ...] = ("model", "gpus", "plan", "explain", "prices", "calibrate", "score")
+VERBS: tuple[str, ...] = ("model", "gpus", "plan", "explain", "deploy", "prices", "calibrate", "score")
 
 
 class Verbs(click.Group):

@@ -1,1 +1,1 @@
-"""A candidate, an engine and a place become a bundle of files."""
+"""A plan, an engine and a place become a bundle of files that start it."""

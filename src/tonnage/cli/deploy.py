@@ -1,0 +1,146 @@
+"""`tonnage deploy`: the files that start a plan."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tonnage.cli.options import common, emit_json, note
+from tonnage.messages import say
+
+if TYPE_CHECKING:
+    from tonnage.render.bundle import Change
+    from tonnage.render.types import Bundle
+
+_LARGEST_BYTES = 8 << 20
+
+
+@click.command("deploy")
+@click.argument("path", metavar="PLAN")
+@click.option("--to", "folder", required=True, metavar="DIR", help="Folder to write to; - prints the files instead.")
+@click.option(
+    "--place", default="local", show_default=True, help="local, compose, systemd, kubernetes, slurm, skypilot."
+)
+@click.option("--diff", "is_diff", is_flag=True, help="Show what would change, and change nothing.")
+@click.option("--replicas", default=1, show_default=True, type=click.IntRange(1, 1024), help="Copies of a server.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port of a server; the engine's own by default.")
+@common
+def command(
+    path: str, folder: str, place: str, is_diff: bool, replicas: int, port: int | None, is_json: bool, is_quiet: bool
+) -> None:
+    """Write the files that start a plan, with the flags that the prediction assumed.
+
+    A file that you changed since is never written over.
+
+    \b
+    tonnage plan Qwen/Qwen3.5-27B --gpu rtx-4090 --pick 1 -o plan.toml
+    tonnage deploy plan.toml --to bundle
+    tonnage deploy plan.toml --to bundle --place systemd --diff
+    """
+    from tonnage import api
+    from tonnage.cli.plan import read_text
+    from tonnage.plan.file import LARGEST_BYTES
+    from tonnage.render.bundle import State, compare, manifest, manifest_text
+    from tonnage.render.quote import shell_words
+
+    bundle = api.deploy(
+        api.read_plan(read_text(path, LARGEST_BYTES), path), place=place, num_replicas=replicas, port=port
+    )
+    if folder == "-":
+        if is_json:
+            emit_json(manifest(bundle))
+        else:
+            print(_printed(bundle), end="")
+        return
+    at = Path(folder)
+    changes = compare(bundle, *_held(bundle, at))
+    if is_diff:
+        print("".join(change.diff for change in changes if change.state is not State.SAME), end="")
+    else:
+        _write(bundle, changes, at, manifest_text(bundle))
+    if is_json:
+        emit_json({**manifest(bundle), "changes": [{"path": c.path, "state": str(c.state)} for c in changes]})
+    elif not is_diff:
+        print(
+            say(
+                "deploy.written",
+                path=folder,
+                num=len(bundle.files),
+                start=f"cd {shell_words([folder])} && {bundle.start}",
+            )
+        )
+    for change in changes:
+        if change.state in (State.EDITED, State.TAKEN):
+            text = "deploy.kept" if change.state is State.EDITED else "deploy.taken"
+            note(say(text, path=str(at / change.path)), is_quiet=is_quiet)
+
+
+def _printed(bundle: Bundle) -> str:
+    """Return the files one after another, each under its name."""
+    return "".join(f"==> {file.path} <==\n{file.text}\n" for file in bundle.files)
+
+
+def _held(bundle: Bundle, folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Read what a folder holds of an earlier bundle, and what its manifest says of it."""
+    from tonnage.errors import RequestError
+    from tonnage.render.bundle import MANIFEST, read_manifest
+
+    if folder.exists() and not folder.is_dir():
+        raise RequestError("is not a folder", where=str(folder)[:200], fix="name another with --to")
+    known = folder / MANIFEST
+    written = dict(read_manifest(known.read_text(encoding="utf-8"), str(known))) if known.is_file() else {}
+    paths = [path for path in {file.path for file in bundle.files} | set(written) if _is_inside(path)]
+    held = {path: _text(folder / path) for path in paths if (folder / path).exists()}
+    return held, written
+
+
+def _is_inside(path: str) -> bool:
+    """Whether a manifest's path stays in its folder: an edited manifest must not reach outside."""
+    return not Path(path).is_absolute() and ".." not in Path(path).parts
+
+
+def _text(path: Path) -> str:
+    """Return a file's text; bytes that are not UTF-8 make it differ from anything we wrote."""
+    return path.read_bytes()[:_LARGEST_BYTES].decode(errors="replace") if path.is_file() else ""
+
+
+def _write(bundle: Bundle, changes: tuple[Change, ...], folder: Path, manifest: str) -> None:
+    from tonnage.errors import OutsideError
+    from tonnage.render.bundle import MANIFEST, State
+
+    executable = {file.path for file in bundle.files if file.is_executable}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for change in changes:
+            at = folder / change.path
+            if change.state is State.STALE:
+                at.unlink()
+            elif change.state in (State.NEW, State.CHANGED) and change.new is not None:
+                _replace(at, change.new, is_executable=change.path in executable)
+        _replace(folder / MANIFEST, _manifest_of(manifest, changes), is_executable=False)
+    except OSError as error:
+        raise OutsideError(
+            f"cannot be written: {error.strerror}", where=str(folder)[:200], fix="name another place"
+        ) from None
+
+
+def _manifest_of(manifest: str, changes: tuple[Change, ...]) -> str:
+    """Leave a file that was there before us out of the manifest: it stays the person's."""
+    from tonnage.render.bundle import State
+
+    table = json.loads(manifest)
+    taken = {change.path for change in changes if change.state is State.TAKEN}
+    table["files"] = [one for one in table["files"] if one["path"] not in taken]
+    return json.dumps(table, indent=2, ensure_ascii=False) + "\n"
+
+
+def _replace(at: Path, text: str, *, is_executable: bool) -> None:
+    """Write aside and rename, so that no half file is ever there."""
+    at.parent.mkdir(parents=True, exist_ok=True)
+    aside = at.with_name(f".{at.name}.part")
+    aside.write_text(text, encoding="utf-8", newline="\n")
+    aside.chmod(0o755 if is_executable else 0o644)
+    aside.replace(at)

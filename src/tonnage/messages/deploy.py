@@ -1,0 +1,37 @@
+"""What `tonnage deploy` says, and the texts inside bundles."""
+
+from __future__ import annotations
+
+MESSAGES: dict[str, tuple[str, str]] = {
+    "no_trainer": ("no launch is known for this training software", "没有该训练软件的启动方式"),
+    "replan": ("plan again with tonnage plan", "用 tonnage plan 重新规划"),
+    "start_purpose": ("Starts {name} in the foreground; Ctrl-C stops it.", "在前台启动 {name}；Ctrl-C 停止。"),
+    "install_purpose": ("Installs the engine into .venv beside this script.", "把引擎安装到本脚本旁的 .venv。"),
+    "unit_description": ("{name} (tonnage)", "{name}（tonnage）"),
+    "unit_installer": (
+        "Shows the unit {name} filled in; with --yes writes and starts it (root).",
+        "显示填好的单元 {name}；加 --yes 则写入并启动（需要 root）。",
+    ),
+    "purpose_start": ("starts the service in the foreground", "在前台启动服务"),
+    "purpose_plan": ("the plan that this bundle carries out", "本目录所执行的方案"),
+    "purpose_readme": ("how to start, and what was predicted", "如何启动，以及预测值"),
+    "purpose_engine": ("read by the engine", "由引擎读取"),
+    "purpose_install": ("installs the engine", "安装引擎"),
+    "purpose_unit": ("the systemd unit", "systemd 单元"),
+    "purpose_unit_install": ("installs the unit", "安装单元"),
+    "readme_what": ("Made from `{command}`.", "由 `{command}` 生成。"),
+    "readme_memory": (
+        "Predicted: {best} of {capacity} on the fullest device, {high} at the upper end of the 80 % interval.",
+        "预测：最满的设备用 {best} / {capacity}，80% 区间上端 {high}。",
+    ),
+    "written": ("{path}: {num} files, start with: {start}", "{path}：{num} 个文件，启动命令：{start}"),
+    "state": ("  {state}  {path}", "  {state}  {path}"),
+    "kept": (
+        "{path} was changed by hand and is left alone; --diff shows the difference",
+        "{path} 被手工改过，保持不动；--diff 显示差异",
+    ),
+    "taken": (
+        "{path} is there already and was not written by tonnage; it is left alone",
+        "{path} 已存在且不是 tonnage 写的，保持不动",
+    ),
+}

@@ -1,0 +1,59 @@
+"""What every bundle holds, whatever the place: the plan, the engine's own files, a page that explains, the installer."""
+
+from __future__ import annotations
+
+from tonnage.messages import say
+from tonnage.plan.file import write_plan
+from tonnage.plan.request import command
+from tonnage.render.quote import shell_words
+from tonnage.render.scripts import script
+from tonnage.render.types import BundleFile, Service
+from tonnage.units import format_bytes
+
+
+def common_files(service: Service, start: str) -> tuple[BundleFile, ...]:
+    """Return the files that do not depend on the place."""
+    own = tuple(
+        BundleFile(path=path, text=text, purpose=say("deploy.purpose_engine"))
+        for path, text in sorted(service.files.items())
+    )
+    install = (install_script(service),) if service.packages else ()
+    return (
+        BundleFile(path="plan.toml", text=write_plan(service.plan), purpose=say("deploy.purpose_plan")),
+        BundleFile(path="README.md", text=readme(service, start), purpose=say("deploy.purpose_readme")),
+        *own,
+        *install,
+    )
+
+
+def install_script(service: Service) -> BundleFile:
+    """Return the script that installs the engine beside it; run again it changes nothing."""
+    text = script(
+        say("deploy.install_purpose"),
+        (
+            "test -x .venv/bin/python || python3 -m venv .venv",
+            f".venv/bin/python -m pip install {shell_words(service.packages)}",
+        ),
+    )
+    return BundleFile(path="install.sh", text=text, purpose=say("deploy.purpose_install"), is_executable=True)
+
+
+def readme(service: Service, start: str) -> str:
+    """Return the page that says what the bundle is, how it starts, and what was predicted."""
+    estimate = service.plan.estimate
+    total, capacity = estimate.footprint.total, estimate.footprint.capacity_bytes
+    lines = [
+        f"# {service.name}",
+        "",
+        say("deploy.readme_what", command=command(service.plan.request)),
+        "",
+        "```console",
+        *(("$ bash install.sh",) if service.packages else ()),
+        f"$ {start}",
+        "```",
+        "",
+        say("deploy.readme_memory", best=format_bytes(total.best), high=format_bytes(total.high),
+            capacity=format_bytes(capacity)),
+    ]  # fmt: skip
+    lines += [f"- {' '.join(note.split())}" for note in service.notes]
+    return "\n".join(lines) + "\n"

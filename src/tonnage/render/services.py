@@ -1,0 +1,102 @@
+"""A plan becomes a `Service`: what runs on each node, with the flags that the prediction assumed."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from tonnage.engines import find_engine
+from tonnage.engines.servers import server_of
+from tonnage.errors import RequestError
+from tonnage.messages import say
+from tonnage.plan.types import Plan
+from tonnage.render.types import Probe, Role, Service
+from tonnage.units import GIB, MIB
+from tonnage.workload.types import Serving
+
+__all__ = ["LOOPBACK", "service_of", "slug_of"]
+
+LOOPBACK: Final = "127.0.0.1"
+# Read rate of weights that a start is given time for: a slow disk, or a network of 1 Gbit/s.
+_SLOW_READ_BYTES_PER_S: Final = 100e6
+_START_SECONDS: Final = 300.0  # to compile, capture graphs and warm up
+_DRAIN_SECONDS: Final = 60.0
+_SHARED_BYTES_PER_DEVICE: Final = 4 * GIB  # workers of tensor parallelism exchange tensors through /dev/shm
+_RUNTIME_BYTES: Final = 6 * GIB  # Python, CUDA's host side and pinned buffers, a process
+_HEADROOM: Final = 1.2
+
+
+def slug_of(text: str, longest: int = 40) -> str:
+    """Return a name of small letters, digits and dashes, as Kubernetes, systemd and Slurm take it (RFC 1123 label).
+
+    >>> slug_of("Qwen/Qwen3.5-35B-A3B")
+    'qwen3-5-35b-a3b'
+    """
+    tail = text.rstrip("/").rsplit("/", 1)[-1].lower()
+    name = re.sub(r"[^a-z0-9]+", "-", tail).strip("-")[:longest].strip("-")
+    return name or "model"
+
+
+def service_of(plan: Plan, *, host: str = LOOPBACK, port: int | None = None, num_replicas: int = 1) -> Service:
+    """Return what runs a plan.
+
+    Parameters
+    ----------
+    plan : Plan
+        A plan of an answer or of a plan file.
+    host : str
+        Address that a server listens on.
+    port : int
+        Port of the first replica; the engine's own by default. [1]
+    num_replicas : int
+        Copies of a server, each with devices of its own. [1]
+
+    Returns
+    -------
+    Service
+        Place-independent: a target of `render.targets` writes it down.
+
+    Raises
+    ------
+    RequestError
+        The plan trains and replicas are asked for, or the engine refuses the candidate.
+    """
+    if not isinstance(plan.estimate.candidate.workload, Serving):
+        raise RequestError(say("deploy.no_trainer"), where=plan.estimate.candidate.engine, fix="")
+    return _server(plan, host, port, num_replicas)
+
+
+def _server(plan: Plan, host: str, port: int | None, num_replicas: int) -> Service:
+    candidate, storage = plan.estimate.candidate, plan.estimate.storage
+    engine = find_engine(candidate.engine)
+    refusal = engine.refuses(candidate)
+    if refusal is not None:
+        raise RequestError(refusal.reason, where=engine.name, fix=say("deploy.replan"))
+    facts = server_of(engine.name.replace("-", "_").replace(".", "_"))
+    launch = engine.launch(candidate)
+    at = port or facts.port
+    devices = candidate.cluster.node.devices
+    vendor = devices[0].vendor.lower() if devices else "cpu"
+    footprint = plan.estimate.footprint
+    on_host = max(footprint.host_total.high, 0.0)
+    return Service(
+        plan=plan,
+        name=f"{slug_of(candidate.model.name)}-{slug_of(engine.name)}",
+        role=Role.SERVER,
+        argv=(*launch.argv, *facts.flags_at(host, at)),
+        env={**launch.env, **facts.env_at(host, at)},
+        files=launch.files,
+        packages=facts.packages,
+        image=facts.image.get(vendor),
+        image_program=facts.image_program,
+        probe=Probe(port=at, health_path=facts.health_path, metrics_path=facts.metrics_path),
+        secrets=("HF_TOKEN",),
+        num_devices=len(devices),
+        num_nodes=candidate.cluster.num_nodes,
+        vendor=vendor,
+        num_replicas=num_replicas,
+        host_memory_bytes=round(on_host * _HEADROOM) + _RUNTIME_BYTES * max(1, len(devices)),
+        shared_memory_bytes=max(64 * MIB, _SHARED_BYTES_PER_DEVICE * len(devices) if len(devices) > 1 else GIB),
+        start_seconds=_START_SECONDS + storage.weights_bytes / _SLOW_READ_BYTES_PER_S,
+        stop_seconds=_DRAIN_SECONDS,
+    )

@@ -1,0 +1,77 @@
+"""The nouns `Bundle` and `Service`: files that start a plan, and what is to run, before a place is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from tonnage.nouns import noun
+
+if TYPE_CHECKING:
+    from tonnage.plan.types import Plan
+
+
+class Role(StrEnum):
+    """What a service is to its supervisor: a server runs for ever, a job ends."""
+
+    SERVER = "server"
+    JOB = "job"
+
+
+@noun
+class BundleFile:
+    """One file of a bundle; `path` is relative to the bundle's folder, with forward slashes."""
+
+    path: str
+    text: str
+    purpose: str
+    is_executable: bool = False
+
+
+@noun
+class Bundle:
+    """The files that start a plan in a place, and the one command that does."""
+
+    name: str
+    place: str
+    files: tuple[BundleFile, ...]
+    start: str  # run inside the folder
+    stop: str = ""
+    notes: tuple[str, ...] = ()  # what a person has to know or do
+
+
+@noun
+class Probe:
+    """How a server tells that it is there, and where it shows its metrics."""
+
+    port: int
+    health_path: str
+    metrics_path: str | None = None
+
+
+@noun
+class Service:
+    """What runs on each node, with the needs that a place has to meet. Words are literal: no place may expand them."""
+
+    plan: Plan
+    name: str  # of letters, digits and dashes
+    role: Role
+    argv: tuple[str, ...]  # of the process on one node, or of the launcher that starts one process a device
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    files: Mapping[str, str] = field(default_factory=dict[str, str])  # beside the command
+    packages: tuple[str, ...] = ()  # pip requirements of the engine where no image carries it
+    image: str | None = None  # None: the engine has no image that is known
+    image_program: tuple[str, ...] = ()  # what stands for `argv[0]` in the image, where its path differs
+    probe: Probe | None = None
+    secrets: tuple[str, ...] = ()  # names of variables that the person sets; values never enter a file
+    num_devices: int = 0  # a node
+    num_nodes: int = 1
+    vendor: str = "nvidia"
+    num_replicas: int = 1
+    host_memory_bytes: int = 0  # the process may take so much; more is a leak
+    shared_memory_bytes: int = 0  # /dev/shm
+    start_seconds: float = 600.0  # until a healthy server answers, at the slowest
+    stop_seconds: float = 60.0  # to drain, or to write a checkpoint
+    notes: tuple[str, ...] = ()
