@@ -18,6 +18,11 @@ def text(name: str) -> str:
     return (_ROOT / name).read_text(encoding="utf-8")
 
 
+def program(name: str) -> str:
+    """Return the source of a program of `tonnage/jobs`, which a bundle carries beside its job."""
+    return (Path(__file__).parent / "jobs" / f"{name}.py").read_text(encoding="utf-8")
+
+
 def names(folder: str, suffix: str) -> tuple[str, ...]:
     """List the data files of a folder with a suffix, sorted, without it."""
     return tuple(sorted(p.name.removesuffix(suffix) for p in (_ROOT / folder).glob(f"*{suffix}")))

@@ -1,4 +1,4 @@
-"""Every folder of engines/ is in ENGINES under its own name, with a data file of its constants."""
+"""Every folder of engines/ is in ENGINES or TRAINERS under its own name, with a data file of its constants."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ def difference(place: Path, listed: Iterable[str]) -> set[str]:
 
 
 def test_engines_are_listed():
-    listed = [engine.name for engine in getattr(engines, "ENGINES", ())]
+    listed = [engine.name for engine in engines.ENGINES]
+    trainers = [trainer.name for trainer in engines.TRAINERS]
     assert len(listed) == len(set(listed))
+    assert len(trainers) == len(set(trainers))
+    listed += [name for name in trainers if name not in listed]
     assert difference(FOLDER, listed) == set()
 
 

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from tonnage.engines import ik_llama_cpp, ktransformers, llama_cpp, ollama, sglang, tensorrt_llm, transformers, vllm
+from tonnage.engines import (
+    deepspeed,
+    ik_llama_cpp,
+    ktransformers,
+    llama_cpp,
+    ollama,
+    sglang,
+    tensorrt_llm,
+    transformers,
+    vllm,
+)
+from tonnage.engines.trainers import Trainer
 from tonnage.engines.types import Engine
 from tonnage.errors import UnknownNameError
 
@@ -16,6 +27,16 @@ ENGINES: tuple[Engine, ...] = (
     tensorrt_llm.ENGINE,
     transformers.ENGINE,
 )
+
+TRAINERS: tuple[Trainer, ...] = (
+    transformers.TRAINER,
+    deepspeed.TRAINER,
+)
+
+
+def find_trainer(name: str) -> Trainer | None:
+    """Return a program that trains by its name, or None where no launch of it is known."""
+    return next((one for one in TRAINERS if one.name == name), None)
 
 
 def find_engine(name: str) -> Engine:

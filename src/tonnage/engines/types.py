@@ -9,7 +9,7 @@ from typing import Protocol
 from tonnage.estimate.types import Candidate, EngineAccounting
 from tonnage.nouns import noun
 
-__all__ = ["Engine", "EngineTraits", "Launch", "LogFacts", "Refusal"]
+__all__ = ["Engine", "EngineTraits", "Late", "Launch", "LogFacts", "Refusal"]
 
 
 @noun
@@ -51,6 +51,15 @@ class LogFacts:
     cache_tokens: float | None = None
     graph_bytes: float | None = None
     compute_bytes: float | None = None
+
+
+class Late(str):
+    """A word that the place completes when it starts: `$NAME` in it stands for a variable of that time.
+
+    The variables are MASTER_ADDR, NODE_RANK and JOB_ID; all else in a launch is literal.
+    """
+
+    __slots__ = ()
 
 
 @noun

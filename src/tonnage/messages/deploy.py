@@ -4,6 +4,9 @@ from __future__ import annotations
 
 MESSAGES: dict[str, tuple[str, str]] = {
     "no_trainer": ("no launch is known for this training software", "没有该训练软件的启动方式"),
+    "pick_engine": ("plan with --engine, one of: {known}", "用 --engine 规划，可选：{known}"),
+    "replicas_of_a_job": ("a training job has no replicas", "训练任务没有副本"),
+    "leave_out": ("leave it out", "去掉该选项"),
     "replan": ("plan again with tonnage plan", "用 tonnage plan 重新规划"),
     "start_purpose": ("Starts {name} in the foreground; Ctrl-C stops it.", "在前台启动 {name}；Ctrl-C 停止。"),
     "install_purpose": ("Installs the engine into .venv beside this script.", "把引擎安装到本脚本旁的 .venv。"),

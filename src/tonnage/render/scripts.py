@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from tonnage.engines.types import Late
 from tonnage.render.quote import shell_words
 
 HEAD: Final = "#!/usr/bin/env bash\n"
@@ -32,11 +33,21 @@ def exports(env: Mapping[str, str]) -> list[str]:
     return [f"export {name}={shell_words([value])}" for name, value in env.items()]
 
 
+def late_word(word: Late) -> str:
+    """Return a word that the shell completes: its variables are expanded, nothing else is.
+
+    >>> late_word(Late("$MASTER_ADDR:29500"))
+    '"$MASTER_ADDR:29500"'
+    """
+    assert re.fullmatch(r"[A-Za-z0-9_:.$-]*", word), "a late word is one of ours"
+    return f'"{word}"'
+
+
 def command_lines(words: Sequence[str], width: int = 100) -> list[str]:
     """Return a command over several lines, a flag with its values on each."""
     lines = [""]
     for word in words:
-        quoted = shell_words([word])
+        quoted = late_word(word) if isinstance(word, Late) else shell_words([word])
         is_flag = word.startswith("-") and lines != [""]
         if lines[-1] and (is_flag or len(lines[-1]) + len(quoted) > width):
             lines.append("  " + quoted)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from tonnage.engines import find_engine
+from tonnage.datafiles import program
+from tonnage.engines import TRAINERS, find_engine, find_trainer
 from tonnage.engines.servers import server_of
 from tonnage.errors import RequestError
 from tonnage.messages import say
@@ -19,6 +20,7 @@ __all__ = ["LOOPBACK", "service_of", "slug_of"]
 LOOPBACK: Final = "127.0.0.1"
 # Read rate of weights that a start is given time for: a slow disk, or a network of 1 Gbit/s.
 _SLOW_READ_BYTES_PER_S: Final = 100e6
+_SLOW_WRITE_BYTES_PER_S: Final = 100e6  # of a checkpoint, for the time it is given when the job is stopped
 _START_SECONDS: Final = 300.0  # to compile, capture graphs and warm up
 _DRAIN_SECONDS: Final = 60.0
 _SHARED_BYTES_PER_DEVICE: Final = 4 * GIB  # workers of tensor parallelism exchange tensors through /dev/shm
@@ -61,9 +63,43 @@ def service_of(plan: Plan, *, host: str = LOOPBACK, port: int | None = None, num
     RequestError
         The plan trains and replicas are asked for, or the engine refuses the candidate.
     """
-    if not isinstance(plan.estimate.candidate.workload, Serving):
-        raise RequestError(say("deploy.no_trainer"), where=plan.estimate.candidate.engine, fix="")
-    return _server(plan, host, port, num_replicas)
+    if isinstance(plan.estimate.candidate.workload, Serving):
+        return _server(plan, host, port, num_replicas)
+    if num_replicas > 1:
+        raise RequestError(say("deploy.replicas_of_a_job"), where="--replicas", fix=say("deploy.leave_out"))
+    return _job(plan)
+
+
+def _job(plan: Plan) -> Service:
+    candidate, storage = plan.estimate.candidate, plan.estimate.storage
+    trainer = find_trainer(candidate.engine)
+    if trainer is None:
+        known = ", ".join(one.name for one in TRAINERS)
+        raise RequestError(say("deploy.no_trainer"), where=candidate.engine, fix=say("deploy.pick_engine", known=known))
+    refusal = trainer.refuses(candidate)
+    if refusal is not None:
+        raise RequestError(refusal.reason, where=trainer.name, fix=say("deploy.replan"))
+    launch = trainer.launch(candidate)
+    devices = candidate.cluster.node.devices
+    programs = {"train.py": program("train")} if "train.py" in launch.argv else {}
+    on_host = max(plan.estimate.footprint.host_total.high, 0.0)
+    return Service(
+        plan=plan,
+        name=f"{slug_of(candidate.model.name)}-{slug_of(trainer.name)}",
+        role=Role.JOB,
+        argv=launch.argv,
+        env=launch.env,
+        files={**launch.files, **programs},
+        packages=trainer.packages,
+        image=trainer.image,
+        secrets=("HF_TOKEN",),
+        num_devices=len(devices),
+        num_nodes=candidate.cluster.num_nodes,
+        vendor=devices[0].vendor.lower() if devices else "cpu",
+        host_memory_bytes=round(on_host * _HEADROOM) + _RUNTIME_BYTES * max(1, len(devices)),
+        shared_memory_bytes=_SHARED_BYTES_PER_DEVICE * max(1, len(devices)),
+        stop_seconds=_DRAIN_SECONDS + (storage.checkpoints_bytes or 0.0) / _SLOW_WRITE_BYTES_PER_S,
+    )
 
 
 def _server(plan: Plan, host: str, port: int | None, num_replicas: int) -> Service:
