@@ -158,6 +158,7 @@ def _common(estimate: Estimate) -> dict[str, str]:
     held, cost, candidate = estimate.footprint, estimate.cost, estimate.candidate
     layout = candidate.layout
     ways = [f"{name}{getattr(layout, name)}" for name in ("dp", "tp", "pp", "cp", "ep") if getattr(layout, name) > 1]
+    ways += [f"vpp{layout.num_virtual_stages}"] if layout.num_virtual_stages > 1 else []
     ways += [f"zero{layout.zero_stage}"] if layout.zero_stage else []
     money = [f"{cost.purchase_usd.best:,.0f} USD"] if cost.purchase_usd else []
     money += [f"{cost.usd_per_hour.best:,.2f} USD/h"] if cost.usd_per_hour else []
@@ -190,7 +191,8 @@ def _training_columns(estimate: Estimate) -> dict[str, str]:
     return {
         "software": candidate.engine,
         "weights": weights if candidate.optimizer == "adamw" else f"{weights}, {candidate.optimizer}",
-        "recompute": candidate.recompute.value,
+        "recompute": candidate.recompute.value
+        + (f" /{candidate.recompute_every}" if candidate.recompute_every > 1 else ""),
         "micro": str(candidate.micro_batch_size),
     }
 

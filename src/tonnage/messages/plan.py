@@ -89,6 +89,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "place_layers": ("{num} of {all} layers on the host", "{all} 层中 {num} 层在主机上"),
     "place_optimizer": ("optimizer in host memory", "优化器在主机内存"),
     "place_parameters": ("weights and optimizer in host memory", "权重和优化器在主机内存"),
+    "place_activations": ("kept activations in host memory", "保留的激活在主机内存"),
     "place_weights": ("weights in host memory", "权重在主机内存"),
     # the table
     "weights_and_cache": ("{weights}, {kv} cache", "{weights}，{kv} 缓存"),

@@ -22,6 +22,56 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "全局批量 {total} 不是 {one}（微批量 x 数据并行）的整数倍",
     ),
     "no_gguf": ("{name} does not run this GGUF file ({own})", "{name} 不能运行这个 GGUF 文件（{own}）"),
+    "kv_heads": (
+        "{heads} key-value heads cannot be split {tp} ways",
+        "{heads} 个键值头不能被 {tp} 整除",
+    ),
+    "tensor_nodes": (
+        "tensor parallel {tp} would reach over machines of {num} cards (--tp {tp} asks for it all the same)",
+        "张量并行 {tp} 会跨越每台 {num} 张卡的机器（可用 --tp {tp} 强制）",
+    ),
+    "states": (
+        "{name} does not split recurrent layers over the context",
+        "{name} 不支持对循环层做上下文并行",
+    ),
+    "tokens": (
+        "sequences of {tokens} tokens cannot be split into {num} parts",
+        "长度 {tokens} 的序列不能分成 {num} 份",
+    ),
+    "uneven": (
+        "{layers} layers cannot be split into {stages} equal stages, embedding and loss counted or not",
+        "{layers} 层不能均分为 {stages} 个阶段（计不计嵌入和损失都不行）",
+    ),
+    "zero_pipeline": (
+        "{name} does not combine ZeRO stage {stage} with a pipeline",
+        "{name} 不支持 ZeRO 阶段 {stage} 与流水线并行同用",
+    ),
+    "interleaved": (
+        "interleaving takes micro-batches in multiples of {pp} pipeline ranks",
+        "交错流水线要求微批次数是 {pp} 个流水线进程的整数倍",
+    ),
+    "unfilled": (
+        "{name} starts no pipeline with fewer micro-batches than stages",
+        "{name} 要求微批次数不少于流水线阶段数",
+    ),
+    "groups": (
+        "the layers of a stage are no multiple of {num}, so inputs of every {num} layers cannot be kept",
+        "每阶段的层数不是 {num} 的整数倍，不能每 {num} 层保留一次输入",
+    ),
+    "no_groups": ("{name} recomputes every layer or none", "{name} 只能逐层重计算或不重计算"),
+    "no_way": ("{name} has no {way}", "{name} 不支持 {way}"),
+    "no_interleaving": ("{name} does not interleave stages", "{name} 不支持交错流水线"),
+    "no_zero": ("{name} has no ZeRO stage {stage}", "{name} 没有 ZeRO 阶段 {stage}"),
+    "no_mode": ("{name} has no recomputation '{mode}'", "{name} 没有 “{mode}” 重计算"),
+    "no_offload": ("{name} keeps no {what} on the host", "{name} 不能把 {what} 放到主机内存"),
+    "offload_devices": (
+        "{name} moves nothing to the host on fewer than {num} cards",
+        "{name} 少于 {num} 张卡时不能卸载到主机",
+    ),
+    "offload_zero": (
+        "{name} moves weights to the host only where they are sharded (ZeRO 3), or on one card",
+        "{name} 只在权重分片（ZeRO 3）或单卡时才能把权重卸载到主机",
+    ),
     "no_method": ("{name} does not do {method}", "{name} 不支持 {method}"),
     "no_vendor": ("{name} does not run on {device}", "{name} 不支持 {device}"),
     "lacks": ("{name} has no {feature}, or does not say so", "{name} 没有（或未标明）{feature}"),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from tonnage.estimate.types import Candidate, Estimate
+from tonnage.estimate.types import Candidate, Estimate, Recompute
 from tonnage.estimate.weights import checkpoint_format, is_gguf_file
 from tonnage.messages import say
 from tonnage.model.types import Model
@@ -14,6 +14,7 @@ from tonnage.plan.request import command
 from tonnage.plan.scene import Price, Scene, broken_limit, explore, objective, share_label, where_it_lives
 from tonnage.plan.types import Answer, Plan, Rejection, Request, Scalar
 from tonnage.search import rank
+from tonnage.search.constraints import num_experts
 from tonnage.search.explore import Explored
 from tonnage.units import format_bytes
 from tonnage.workload.types import Serving
@@ -189,7 +190,7 @@ def pinned(request: Request, estimate: Estimate) -> Request:
         pins |= _training_pins(candidate)
     if candidate.cluster.num_devices > 1:
         pins |= {f"layout.{way}": getattr(candidate.layout, way) for way in ("tp", "pp", "dp")}
-        if candidate.layout.ep > 1:
+        if candidate.layout.ep > 1 or num_experts(candidate.model):
             pins["layout.ep"] = candidate.layout.ep
     for name in ("num_cpu_expert_layers", "num_cpu_layers"):
         if number := getattr(candidate.offload, name):
@@ -199,17 +200,27 @@ def pinned(request: Request, estimate: Estimate) -> Request:
 
 
 def _training_pins(candidate: Candidate) -> dict[str, Scalar]:
-    precision, offload = candidate.precision, candidate.offload
-    return {
+    precision, offload, layout = candidate.precision, candidate.offload, candidate.layout
+    pins: dict[str, Scalar] = {
         "precision.gradients": precision.gradients,
         "precision.has_fp32_master": precision.has_fp32_master,
-        "layout.zero_stage": candidate.layout.zero_stage,
+        "layout.zero_stage": layout.zero_stage,
         "micro_batch_size": candidate.micro_batch_size,
         "recompute": candidate.recompute.value,
         "optimizer": candidate.optimizer,
         "offload.optimizer": offload.optimizer,
         "offload.parameters": offload.parameters,
     }
+    if candidate.cluster.num_devices > 1:
+        pins |= {"layout.cp": layout.cp, "layout.num_virtual_stages": layout.num_virtual_stages}
+    if layout.first_stage_layers:
+        pins["layout.first_stage_layers"] = layout.first_stage_layers
+        pins["layout.last_stage_layers"] = layout.last_stage_layers or layout.first_stage_layers
+    if candidate.recompute is Recompute.FULL and candidate.recompute_every > 1:
+        pins["recompute_every"] = candidate.recompute_every
+    if offload.activations:
+        pins["offload.activations"] = True
+    return pins
 
 
 def _with_changes(scene: Scene, rejections: Sequence[Rejection], price: Price) -> list[Rejection]:

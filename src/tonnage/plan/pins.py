@@ -39,6 +39,8 @@ _TABLE: Final = (
     Pin(path="layout.zero_stage", kind="natural", flag="--zero", largest=3),
     Pin(path="layout.num_virtual_stages", kind="count"),
     Pin(path="layout.has_sequence_parallel", kind="switch"),
+    Pin(path="layout.first_stage_layers", kind="count"),
+    Pin(path="layout.last_stage_layers", kind="count"),
     Pin(path="micro_batch_size", kind="count", flag="--micro-batch"),
     Pin(path="recompute", kind="choice", flag="--recompute", choices=_RECOMPUTE),
     Pin(path="recompute_every", kind="count"),

@@ -19,15 +19,8 @@ from tonnage.nouns import noun
 from tonnage.plan.pins import settle, with_pins
 from tonnage.plan.types import Limits, Money, Request, Scalar
 from tonnage.search.constraints import lacks, power_watts
-from tonnage.search.explore import (
-    Explored,
-    Fixed,
-    RuledOut,
-    TrainingWays,
-    explore_serving,
-    explore_training,
-    training_ways,
-)
+from tonnage.search.explore import Explored, Fixed, RuledOut, explore_serving
+from tonnage.search.training_space import TrainingWays, training_ways
 from tonnage.units import format_seconds
 from tonnage.workload.types import Serving
 
@@ -67,7 +60,7 @@ def set_scene(request: Request, model: Model, cluster: Cluster) -> Scene:
             fix = f"known for this goal: {', '.join(known)}"
             raise UnknownNameError(f"'{name[:40]}' is not an engine", where="--engine", fix=fix)
     pins = _with_known_formats(settle(request.pins, model.num_layers), is_serving=is_serving)
-    fixed = Fixed(paths=frozenset(pins), apply=lambda candidate: with_pins(candidate, pins))
+    fixed = Fixed(paths=frozenset(pins), apply=lambda candidate: with_pins(candidate, pins), values=pins)
     return Scene(request=request, model=model, cluster=cluster, engines=engines, software=software, fixed=fixed)
 
 
@@ -100,6 +93,8 @@ def explore(scene: Scene) -> Explored:
         return Explored(ruled_out=(RuledOut(engine="", weights="", reason=missing[0]),), num_candidates=1)
     if isinstance(load, Serving):
         return explore_serving(scene.model, load, scene.cluster, scene.engines, scene.fixed)
+    from tonnage.search.training import explore_training  # noqa: PLC0415  serving does without its columns
+
     return explore_training(scene.model, load, scene.cluster, scene.software, scene.fixed)
 
 
@@ -122,6 +117,8 @@ def where_it_lives(estimate: Estimate) -> str:
         return say("plan.place_layers", num=offload.num_cpu_layers, all=layers)
     if offload.num_cpu_expert_layers:
         return say("plan.place_experts", num=offload.num_cpu_expert_layers, all=layers)
+    if offload.activations:
+        return say("plan.place_activations")
     return say("plan.place_gpus" if estimate.candidate.layout.num_devices > 1 else "plan.place_gpu")
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
-from tonnage.estimate.types import Candidate
+from tonnage.estimate.types import Candidate, Recompute
 from tonnage.hardware.types import Cluster, Device
 from tonnage.messages import say
 from tonnage.model.types import (
@@ -21,7 +21,12 @@ from tonnage.model.types import (
 )
 from tonnage.workload.types import Training
 
+if TYPE_CHECKING:
+    from tonnage.search.training_space import TrainingSpace
+
 Reason = str
+Rule = tuple[Any, Callable[[Candidate], Reason]]
+"""Where in a grid of candidates something cannot be, and the reason for one of them."""
 _NO_BF16: Final = frozenset({"Turing", "Volta", "Pascal", "Maxwell"})
 
 
@@ -33,6 +38,18 @@ def head_counts(model: Model) -> tuple[int, ...]:
 def num_experts(model: Model) -> int:
     """Return the routed experts of a layer, 0 for a dense model."""
     return _shape(model)[1]
+
+
+def kv_head_counts(model: Model) -> tuple[int, ...]:
+    """Return the numbers of key-value heads of every kind of attention that has them."""
+    counts = {m.num_kv_heads for layer, _ in model.groups() for m in layer.mixers if isinstance(m, Attention)}
+    return tuple(sorted(counts))
+
+
+def has_states(model: Model) -> bool:
+    """Whether some layers are recurrent: each token needs the state that those before it left."""
+    kinds = (GatedDeltaNet, LightningAttention, Mamba2)
+    return any(isinstance(m, kinds) for layer, _ in model.groups() for m in layer.mixers)
 
 
 _SHAPES: dict[int, tuple[tuple[Layer, ...], tuple[tuple[int, ...], int]]] = {}
@@ -114,6 +131,152 @@ def _batch_does_not_divide(candidate: Candidate) -> Reason | None:
         return None
     one = candidate.layout.dp * candidate.micro_batch_size
     return say("search.batch", total=load.global_batch_size, one=one) if load.global_batch_size % one else None
+
+
+def training_rules(space: TrainingSpace, x: Mapping[str, Any]) -> Iterator[Rule]:
+    """Yield what rules cells of a training space out, each a mask over layouts, ways or both, with its reason."""
+    yield from _device_rules(space, x)
+    yield from _ability_rules(space, x)
+    yield from _split_rules(space, x)
+    yield from _stage_rules(space, x)
+    yield from _host_rules(space, x)
+    yield from _batch_rules(space, x)
+
+
+def _device_rules(space: TrainingSpace, x: Mapping[str, Any]) -> Iterator[Rule]:
+    base, most = space.base, space.num_devices
+    reason = _compute_not_there(base)
+    if reason is not None:
+        yield x["dp"] >= 1, lambda _: reason
+    used = x["dp"] * x["tp"] * x["pp"] * x["cp"]
+    yield used > most, lambda c: say("search.too_few_devices", needed=c.layout.num_devices, there=most)
+
+
+def _ability_rules(space: TrainingSpace, x: Mapping[str, Any]) -> Iterator[Rule]:
+    """Yield what the software is not able to: ways to split, ZeRO stages, modes of recomputation, what goes to the host."""
+    soft, name = space.software, space.software.name
+    for way in ("tp", "pp", "cp", "ep"):
+        if way not in soft.ways:
+            yield x[way] > 1, lambda _, way=way: say("search.no_way", name=name, way=way)
+    if not soft.interleaves:
+        yield x["num_virtual_stages"] > 1, lambda _: say("search.no_interleaving", name=name)
+    ranks = x["dp"] * x["cp"]
+    for stage in {0, 1, 2, 3} - set(soft.zero):
+        yield (
+            (x["zero_stage"] == stage) & (ranks > 1),
+            lambda _, stage=stage: say("search.no_zero", name=name, stage=stage),
+        )
+    for code, mode in enumerate(Recompute):
+        if mode.value not in soft.recompute:
+            yield x["recompute"] == code, lambda _, mode=mode: say("search.no_mode", name=name, mode=mode.value)
+    if not soft.counts_groups:
+        yield x["recompute_every"] > 1, lambda _: say("search.no_groups", name=name)
+    for what in ("optimizer", "parameters", "activations"):
+        if what not in soft.offload and not (what == "optimizer" and "parameters" in soft.offload):
+            yield x[f"offload_{what}"] > 0, lambda _, what=what: say("search.no_offload", name=name, what=what)
+
+
+def _split_rules(space: TrainingSpace, x: Mapping[str, Any]) -> Iterator[Rule]:
+    """Yield what does not divide: heads, tokens, experts."""
+    model, load, tp, cp, ep = space.base.model, space.base.workload, x["tp"], x["cp"], x["ep"]
+    per_node = len(space.base.cluster.node.devices)
+    assert isinstance(load, Training)
+    for heads in head_counts(model):
+        yield heads % tp != 0, lambda c, heads=heads: say("search.heads", heads=heads, tp=c.layout.tp)
+    for heads in kv_head_counts(model):
+        cut = (heads % tp != 0) & ((tp % heads != 0) if space.software.repeats_kv_heads else True)
+        yield cut, lambda c, heads=heads: say("search.kv_heads", heads=heads, tp=c.layout.tp)
+    if "layout.tp" not in space.pinned:
+        yield tp > per_node, lambda c: say("search.tensor_nodes", tp=c.layout.tp, num=per_node)
+    if has_states(model):
+        yield cp > 1, lambda _: say("search.states", name=space.software.name)
+    parts = _token_parts(cp, tp, x["has_sequence_parallel"])
+    yield (
+        load.seq_len % parts != 0,
+        lambda c: say("search.tokens", tokens=load.seq_len, num=_parts_of(c)),
+    )
+    experts, ranks = num_experts(model), x["dp"] * tp * cp
+    if not experts:
+        yield ep > 1, lambda c: say("search.no_experts", ep=c.layout.ep)
+        return
+    yield experts % ep != 0, lambda c: say("search.experts", experts=experts, ep=c.layout.ep)
+    yield (
+        ranks % ep != 0,
+        lambda c: say("search.expert_group", ep=c.layout.ep, ranks=c.layout.dp * c.layout.tp * c.layout.cp),
+    )
+
+
+def _token_parts(cp: Any, tp: Any, has_sequence_parallel: Any) -> Any:
+    """Return into how many parts a sequence is cut: two for each context rank, and each again over tensor ranks."""
+    return cp * (1 + (cp > 1)) * (1 + (tp - 1) * has_sequence_parallel)
+
+
+def _parts_of(c: Candidate) -> int:
+    return int(_token_parts(c.layout.cp, c.layout.tp, c.layout.has_sequence_parallel))
+
+
+def _stage_rules(space: TrainingSpace, x: Mapping[str, Any]) -> Iterator[Rule]:
+    """Yield what does not divide into pipeline stages, or is not combined with them."""
+    soft, layers, pp = space.software, space.base.model.num_layers, x["pp"]
+    stages = pp * x["num_virtual_stages"]
+    counted = layers + 2 * (x["first_stage_layers"] > 0)
+    yield (
+        stages > layers,
+        lambda c: say("search.layers", layers=layers, stages=c.layout.pp * c.layout.num_virtual_stages),
+    )
+    if soft.needs_even_stages:
+        yield (
+            (pp > 1) & (counted % stages != 0),
+            lambda c: say("search.uneven", layers=layers, stages=c.layout.pp * c.layout.num_virtual_stages),
+        )
+    if soft.most_zero_with_pipeline < max(soft.zero):
+        yield (
+            (x["zero_stage"] > soft.most_zero_with_pipeline) & (pp > 1),
+            lambda c: say("search.zero_pipeline", name=soft.name, stage=c.layout.zero_stage),
+        )
+    batches = x["num_micro_batches"]
+    yield (
+        (x["num_virtual_stages"] > 1) & (batches % pp != 0),
+        lambda c: say("search.interleaved", pp=c.layout.pp),
+    )
+    if soft.fills_pipeline:
+        yield (pp > 1) & (batches < stages), lambda _: say("search.unfilled", name=soft.name)
+    each = _rounded_up(counted, stages)
+    yield (
+        (x["recompute_every"] > 1) & (each % x["recompute_every"] != 0),
+        lambda c: say("search.groups", num=c.recompute_every),
+    )
+
+
+def _rounded_up(number: Any, by: Any) -> Any:
+    """Divide columns of whole numbers, rounding up."""
+    return -(-number // by)
+
+
+def _host_rules(space: TrainingSpace, x: Mapping[str, Any]) -> Iterator[Rule]:
+    """Yield what the software does not move to the host in this layout."""
+    soft = space.software
+    used = x["dp"] * x["tp"] * x["pp"] * x["cp"]
+    moved = x["offload_optimizer"] + x["offload_parameters"] > 0
+    if soft.min_devices_for_offload > 1:
+        yield (
+            moved & (used < soft.min_devices_for_offload),
+            lambda _: say("search.offload_devices", name=soft.name, num=soft.min_devices_for_offload),
+        )
+    yield (
+        (x["offload_parameters"] > 0) & (x["zero_stage"] != 3) & (used > 1),
+        lambda _: say("search.offload_zero", name=soft.name),
+    )
+
+
+def _batch_rules(space: TrainingSpace, x: Mapping[str, Any]) -> Iterator[Rule]:
+    load = space.base.workload
+    assert isinstance(load, Training)
+    total = load.global_batch_size
+    yield (
+        total % (x["dp"] * x["micro_batch_size"]) != 0,
+        lambda c: say("search.batch", total=total, one=c.layout.dp * c.micro_batch_size),
+    )
 
 
 _CHECKS: Final[tuple[Callable[[Candidate], Reason | None], ...]] = (

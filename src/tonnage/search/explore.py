@@ -7,15 +7,14 @@ found by halving, so the answer is that of trying them all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
-from tonnage import datafiles
 from tonnage.engines.types import Engine
 from tonnage.estimate.compose_serving import estimate_serving, serving_load
 from tonnage.estimate.serving import ServingLoad
-from tonnage.estimate.types import Candidate, Estimate, Interval, Layout, Offload, Recompute
+from tonnage.estimate.types import Candidate, Estimate, Layout
 from tonnage.estimate.weights import checkpoint_format
 from tonnage.hardware.types import Cluster
 from tonnage.messages import say
@@ -26,13 +25,11 @@ from tonnage.search.space import (
     bits_class,
     bits_of,
     cache_formats,
-    micro_batches,
     serving_layouts,
-    training_layouts,
     weight_formats,
 )
 from tonnage.workload.precision import Precision
-from tonnage.workload.types import Serving, Training, TrainingKind
+from tonnage.workload.types import Serving
 
 Pinned = Callable[[Candidate], Candidate]
 
@@ -44,6 +41,7 @@ class RuledOut:
     engine: str
     weights: str
     reason: str
+    num_candidates: int = 1
 
 
 @noun
@@ -71,6 +69,7 @@ class Fixed:
 
     paths: frozenset[str] = frozenset()
     apply: Pinned = lambda candidate: candidate
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
     formats: tuple[str, ...] = ()  # weight formats to try; none named = all
     may_offload: bool = True
 
@@ -255,193 +254,3 @@ def _moved(walk: _Walk, candidate: Candidate, engine: Engine, load: ServingLoad,
     number = first_that_fits(lambda n: short(n) <= 0, 1, layers, guess)
     if number is not None:
         yield replace(candidate, offload=replace(candidate.offload, **{name: number}))
-
-
-@noun
-class TrainingWays:
-    """What training software can be asked to do, from `data/search/training.toml`."""
-
-    name: str
-    methods: tuple[str, ...]
-    ways: tuple[str, ...]
-    zero: tuple[int, ...]
-    offload: tuple[str, ...]
-    recompute: tuple[str, ...]
-    spans_devices: bool
-    recipes: tuple[Mapping[str, Any], ...]
-    min_devices_for_offload: int
-    vendors: tuple[str, ...]
-    source: str
-
-
-@cache
-def training_ways() -> tuple[TrainingWays, ...]:
-    """Return what each training software can be asked to do."""
-    return tuple(
-        TrainingWays(
-            name=name,
-            methods=tuple(row["methods"]),
-            ways=tuple(row["ways"]),
-            zero=tuple(row["zero"]),
-            offload=tuple(row["offload"]),
-            recompute=tuple(row["recompute"]),
-            spans_devices=row["spans_devices"],
-            recipes=tuple(row["recipes"]),
-            min_devices_for_offload=row.get("min_devices_for_offload", 1),
-            vendors=tuple(row["vendors"]),
-            source=row["source"],
-        )
-        for name, row in datafiles.table("search/training.toml").items()
-    )
-
-
-_ADAPTER_PRECISION: Final[Mapping[TrainingKind, Mapping[str, str]]] = {
-    TrainingKind.LORA: {"weights": "bf16", "gradients": "fp32"},
-    TrainingKind.QLORA: {"weights": "nf4_dq", "gradients": "fp32"},
-}
-
-
-def explore_training(
-    model: Model, load: Training, cluster: Cluster, software: Iterable[TrainingWays], fixed: Fixed
-) -> Explored:
-    """Walk every training software, layout, precision, recomputation, offload and micro-batch on one cluster.
-
-    All candidates of one software and precision are estimated together, as columns; only the best of each kind are
-    estimated once more by themselves, with pools and parts.
-    """
-    walk = _Walk(fixed)
-    num_devices, per_node = cluster.num_devices, len(cluster.node.devices)
-    for ways in software:
-        base = Candidate(model=model, workload=load, cluster=cluster, engine=ways.name)
-        reason = _cannot(ways, load.kind, cluster)
-        if reason is not None:
-            walk.rule_out(base, reason)
-            continue
-        used = num_devices if ways.spans_devices else 1
-        layouts = (
-            *training_layouts(model, used, per_node, ways.ways, ways.zero),
-            *_training_layouts_around(base, fixed, num_devices),
-        )
-        for precision, optimizer in _precisions(load.kind, ways, compute_type(cluster)):
-            whole = replace(base, precision=precision, optimizer=optimizer)
-            _judge(walk, [c for layout in layouts for c in _trainings(walk, replace(whole, layout=layout), ways)])
-    return walk.explored()
-
-
-def _cannot(ways: TrainingWays, kind: TrainingKind, cluster: Cluster) -> str | None:
-    """Return why a training software cannot do what is asked on these devices, or None."""
-    if kind.value not in ways.methods:
-        return say("search.no_method", name=ways.name, method=kind.value)
-    foreign = next((d for d in cluster.node.devices if d.vendor.lower() not in ways.vendors), None)
-    return say("search.no_vendor", name=ways.name, device=foreign.name) if foreign else None
-
-
-def _trainings(walk: _Walk, candidate: Candidate, ways: TrainingWays) -> Iterator[Candidate]:
-    """Yield what one layout and precision can be combined with, the fixed fields set, impossible ones left out."""
-    load, fixed = candidate.workload, walk.fixed
-    assert isinstance(load, Training)
-    offloads = (
-        (Offload(),) if fixed.holds(*_OFFLOADS) or not fixed.may_offload else (Offload(), *_offloads(candidate, ways))
-    )
-    for offload in offloads:
-        for mode in ("none",) if fixed.holds("recompute") else ways.recompute:
-            trial = fixed.apply(replace(candidate, offload=offload, recompute=Recompute(mode)))
-            options = micro_batches(load.global_batch_size, trial.layout.dp)
-            if fixed.holds("micro_batch_size") or not options:
-                options = (trial.micro_batch_size,)
-            reason = why_not(replace(trial, micro_batch_size=options[0]))
-            if reason is not None:
-                walk.rule_out(trial, reason)
-                continue
-            for number in options:
-                one = replace(trial, micro_batch_size=number)
-                if walk.is_new(one):
-                    yield one
-
-
-def _judge(walk: _Walk, candidates: list[Candidate]) -> None:
-    """Estimate candidates of one software and precision together; keep the fastest of each kind that fits."""
-    if not candidates:
-        return
-    import numpy as np  # noqa: PLC0415  serving does without
-
-    from tonnage.estimate.compose_training import (  # noqa: PLC0415
-        case_of,
-        columns_of,
-        estimate_training,
-        training_columns,
-    )
-
-    walk.num_candidates += len(candidates)
-    rows = [columns_of(candidate) for candidate in candidates]
-    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-    judged = training_columns(case_of(candidates[0]), columns)
-    shape = (len(candidates),)
-    device, host = (np.broadcast_to(b, shape) for b in (judged.device_bytes, judged.host_bytes))
-    rate = np.broadcast_to(judged.tokens_per_s_per_gpu, shape)
-    first = estimate_training(candidates[0]).footprint
-    over_device = device - first.capacity_bytes * _part(first.total)
-    over_host = host - first.host_capacity_bytes * _part(first.host_total)
-    fits = np.maximum(over_device, over_host) <= 0
-    if not fits.any():
-        fits = (device <= first.capacity_bytes) & (host <= first.host_capacity_bytes)
-    if not fits.any():
-        lacking = np.maximum(device - first.capacity_bytes, host - first.host_capacity_bytes)
-        walk.short.append(estimate_training(candidates[int(lacking.argmin())]))
-        return
-    stays = np.array([not candidate.offload.is_any for candidate in candidates])
-    if (fits & stays).any():
-        fits &= stays
-    best: dict[tuple[object, ...], int] = {}
-    for i in np.flatnonzero(fits):
-        candidate = candidates[int(i)]
-        layout = candidate.layout
-        key = (candidate.offload, layout.tp > 1, layout.pp > 1, layout.zero_stage)
-        if key not in best or rate[i] > rate[best[key]]:
-            best[key] = int(i)
-    fastest = sorted(best.values(), key=lambda i: -rate[i])[:_MOST_OF_A_KIND]
-    walk.kept += [estimate_training(candidates[i]) for i in fastest]
-
-
-_OFFLOADS: Final = ("offload.optimizer", "offload.parameters", "offload.activations")
-_MOST_OF_A_KIND: Final = 6
-
-
-def _part(total: Interval) -> float:
-    """Return the part of a capacity that a best estimate may take so that its upper end still fits."""
-    return total.best / total.high if total.high else 1.0
-
-
-def _training_layouts_around(base: Candidate, fixed: Fixed, num_devices: int) -> tuple[Layout, ...]:
-    names = ("layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.dp", "layout.zero_stage")
-    return _layouts_around(base, fixed, num_devices) if fixed.holds(*names) else ()
-
-
-def _precisions(kind: TrainingKind, ways: TrainingWays, compute: str) -> Iterator[tuple[Precision, str]]:
-    if kind in _ADAPTER_PRECISION:
-        held = _ADAPTER_PRECISION[kind]
-        yield Precision(compute=compute, weights=held["weights"], gradients=held["gradients"]), "adamw"
-        return
-    for recipe in ways.recipes:
-        precision = Precision(
-            weights=recipe["weights"],
-            gradients=recipe["gradients"],
-            compute=compute,
-            has_fp32_master=recipe["master"],
-        )
-        yield precision, recipe.get("optimizer", "adamw")
-
-
-def _offloads(candidate: Candidate, ways: TrainingWays) -> Iterator[Offload]:
-    """Yield what may be moved to the host, each more than the last."""
-    if candidate.layout.num_devices < ways.min_devices_for_offload:
-        return
-    zero = candidate.layout.zero_stage
-    trains_all = isinstance(candidate.workload, Training) and candidate.workload.kind in (
-        TrainingKind.FULL,
-        TrainingKind.PRETRAIN,
-    )
-    if "optimizer" in ways.offload and trains_all:
-        yield Offload(optimizer=True)
-    if "parameters" in ways.offload and (zero == 3 or candidate.layout.num_devices == 1):
-        yield Offload(optimizer=trains_all, parameters=True)

@@ -77,13 +77,14 @@ def ranked(
 
 
 def placement(estimate: Estimate) -> str:
-    """Return where the model lives: gpu, experts_cpu, layers_cpu, optimizer_cpu, parameters_cpu."""
+    """Return where the model lives: gpu, experts_cpu, layers_cpu, optimizer_cpu, parameters_cpu, activations_cpu."""
     offload = estimate.candidate.offload
     for name, is_there in (
         ("parameters_cpu", offload.parameters),
         ("optimizer_cpu", offload.optimizer),
         ("layers_cpu", offload.num_cpu_layers),
         ("experts_cpu", offload.num_cpu_expert_layers),
+        ("activations_cpu", offload.activations),
     ):
         if is_there:
             return name

@@ -1,0 +1,207 @@
+"""Walks the training space: all cells of a grid estimated together, masked with reasons, the fastest of each kind kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from tonnage.estimate.compose_training import case_of, estimate_training, step_timing, training_constants
+from tonnage.estimate.compose_training.memory import rank_memory
+from tonnage.estimate.compose_training.width import memory_width
+from tonnage.estimate.types import Candidate, Estimate
+from tonnage.hardware.types import Cluster
+from tonnage.messages import say
+from tonnage.model.types import Model
+from tonnage.search.constraints import training_rules
+from tonnage.search.explore import Explored, Fixed, RuledOut, compute_type
+from tonnage.search.training_space import TrainingSpace, TrainingWays, grid_columns, training_space
+from tonnage.workload.precision import Precision
+from tonnage.workload.types import Training, TrainingKind
+
+_BLOCK: Final = 16_384  # cells estimated together: small enough for the cache
+_MOST_OF_A_KIND: Final = 6
+_ADAPTER_PRECISION: Final[Mapping[TrainingKind, Mapping[str, str]]] = {
+    TrainingKind.LORA: {"weights": "bf16", "gradients": "fp32"},
+    TrainingKind.QLORA: {"weights": "nf4_dq", "gradients": "fp32"},
+}
+
+
+def explore_training(
+    model: Model, load: Training, cluster: Cluster, software: Iterable[TrainingWays], fixed: Fixed
+) -> Explored:
+    """Walk every training software, precision, layout, recomputation, offload and micro-batch on one cluster."""
+    found = Explored()
+    for ways in software:
+        base = Candidate(model=model, workload=load, cluster=cluster, engine=ways.name)
+        reason = _cannot(ways, load.kind, cluster)
+        if reason is not None:
+            out = RuledOut(engine=ways.name, weights=base.precision.weights, reason=reason)
+            found += Explored(ruled_out=(out,), num_candidates=1)
+            continue
+        for whole in bases(base, ways, fixed):
+            space = training_space(whole, ways, cluster, fixed.values, may_offload=fixed.may_offload)
+            found += judge(space)
+    return found
+
+
+def _cannot(ways: TrainingWays, kind: TrainingKind, cluster: Cluster) -> str | None:
+    """Return why a training software cannot do what is asked on these devices, or None."""
+    if kind.value not in ways.methods:
+        return say("search.no_method", name=ways.name, method=kind.value)
+    foreign = next((d for d in cluster.node.devices if d.vendor.lower() not in ways.vendors), None)
+    return say("search.no_vendor", name=ways.name, device=foreign.name) if foreign else None
+
+
+def bases(base: Candidate, ways: TrainingWays, fixed: Fixed) -> tuple[Candidate, ...]:
+    """Return the candidate in every precision of its software, the fixed fields set."""
+    load = base.workload
+    assert isinstance(load, Training)
+    precisions = _precisions(load.kind, ways, compute_type(base.cluster))
+    applied = (fixed.apply(replace(base, precision=p, optimizer=o)) for p, o in precisions)
+    return tuple({(one.precision, one.optimizer): one for one in applied}.values())
+
+
+def _precisions(kind: TrainingKind, ways: TrainingWays, compute: str) -> Iterator[tuple[Precision, str]]:
+    if kind in _ADAPTER_PRECISION:
+        held = _ADAPTER_PRECISION[kind]
+        yield Precision(compute=compute, weights=held["weights"], gradients=held["gradients"]), "adamw"
+        return
+    for recipe in ways.recipes:
+        precision = Precision(
+            weights=recipe["weights"],
+            gradients=recipe["gradients"],
+            compute=compute,
+            has_fp32_master=recipe["master"],
+        )
+        yield precision, recipe.get("optimizer", "adamw")
+
+
+def may_be(space: TrainingSpace, x: Mapping[str, Any]) -> tuple[np.ndarray, tuple[RuledOut, ...]]:
+    """Return which cells nothing rules out, and each reason with the number of cells that it was the first to take."""
+    alive = np.ones(space.shape, dtype=bool)
+    out: list[RuledOut] = []
+    for mask, reason in training_rules(space, x):
+        taken = alive & mask
+        number = int(np.count_nonzero(taken))
+        if number:
+            row, way = np.unravel_index(int(taken.argmax()), space.shape)
+            text = reason(space.candidate(int(row), int(way)))
+            weights = space.base.precision.weights
+            out.append(RuledOut(engine=space.software.name, weights=weights, reason=text, num_candidates=number))
+            alive &= ~taken
+    return alive, tuple(out)
+
+
+def _blocks(rows: np.ndarray, num_ways: int) -> Iterator[np.ndarray]:
+    step = max(1, _BLOCK // max(num_ways, 1))
+    for start in range(0, len(rows), step):
+        yield rows[start : start + step]
+
+
+def _of_rows(x: Mapping[str, Any], rows: np.ndarray, num_rows: int) -> dict[str, Any]:
+    return {k: v[rows] if np.ndim(v) == 2 and len(v) == num_rows and num_rows > 1 else v for k, v in x.items()}
+
+
+class _Grid:
+    """Memory and rates of the cells of a space that may be, in blocks of layouts."""
+
+    def __init__(self, space: TrainingSpace) -> None:
+        self.space = space
+        self.case = case_of(space.base)
+        self.constants = training_constants()
+        self.columns = grid_columns(space)
+        self.alive, self.ruled_out = may_be(space, self.columns)
+
+    def memory(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the bytes of the fullest device and of a host, layouts down, ways across."""
+        x = _of_rows(self.columns, rows, self.space.shape[0])
+        ranks = [rank_memory(self.case, self.constants, x, rank, "driver") for rank in _ranks(x)]
+        shape = (len(rows), self.space.shape[1])
+        device = np.broadcast_to(ranks[0].total, shape)
+        host = np.broadcast_to(ranks[0].host_total, shape)
+        for other in ranks[1:]:
+            device, host = np.maximum(device, other.total), np.maximum(host, other.host_total)
+        return device, host
+
+    def rates(self, rows: np.ndarray) -> np.ndarray:
+        """Return the tokens a second of all devices of each cell."""
+        x = _of_rows(self.columns, rows, self.space.shape[0])
+        tokens = x["dp"] * x["micro_batch_size"] * x["num_micro_batches"] * x["seq_len"]
+        seconds = step_timing(self.case, self.constants, x).total
+        return np.broadcast_to(tokens / seconds, (len(rows), self.space.shape[1]))
+
+
+def _ranks(x: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the pipeline ranks that may be the fullest: without a pipeline the first is all there is."""
+    return ("first", "last") if np.any(x["pp"] > 1) else ("first",)
+
+
+def judge(space: TrainingSpace) -> Explored:
+    """Estimate the cells of a space; keep the fastest of each kind that fits, or the cell that lacks least.
+
+    Notes
+    -----
+    Nothing is left out but what cannot win. A layout of which no way fits is not timed: it is no plan. Of cells alike
+    in how they split the work and in what they move to the host, on the same hardware, all but the fastest cost more
+    time, money and energy. A way that moves something to the host and is slower than one that moves nothing is worse
+    in all of these and in host memory; where it is faster, it is kept. So each objective finds its best among what is
+    kept. A cell that fits only at its best estimate is kept where none fits at the upper end of its interval.
+    """
+    num_rows, num_ways = space.shape
+    if not num_rows or not num_ways:
+        return Explored()
+    grid = _Grid(space)
+    cluster, width = space.base.cluster, np.exp(memory_width(grid.case, grid.constants))
+    capacity, host_capacity = grid.case.device.memory_bytes, cluster.node.host.memory_bytes
+    rows = np.flatnonzero(grid.alive.any(axis=1))
+    lacking = np.full(space.shape, np.inf)
+    sure = np.zeros(space.shape, dtype=bool)
+    for some in _blocks(rows, num_ways):
+        device, host = grid.memory(some)
+        alive = grid.alive[some]
+        lacking[some] = np.where(alive, np.maximum(device - capacity, host - host_capacity), np.inf)
+        sure[some] = alive & (device * width <= capacity) & (host * width <= host_capacity)
+    fits = sure if sure.any() else lacking <= 0
+    done = Explored(ruled_out=grid.ruled_out, num_candidates=num_rows * num_ways)
+    if not fits.any():
+        short = ()
+        if len(rows):
+            row, way = np.unravel_index(int(lacking.argmin()), space.shape)
+            short = (estimate_training(space.candidate(int(row), int(way))),)
+        return done + Explored(short=short)
+    return done + Explored(kept=tuple(_fastest(grid, fits)))
+
+
+def _fastest(grid: _Grid, fits: np.ndarray) -> Iterator[Estimate]:
+    """Yield the fastest that fits of each kind, the fastest first."""
+    space = grid.space
+    rate = np.zeros(space.shape)
+    for some in _blocks(np.flatnonzero(fits.any(axis=1)), space.shape[1]):
+        rate[some] = np.where(fits[some], grid.rates(some), 0.0)
+    offloads = list(dict.fromkeys(way[2] for way in space.ways))
+    of_way = np.array([offloads.index(way[2]) for way in space.ways])
+    kinds = np.array([_split(layout) for layout in space.layouts])
+    best: list[tuple[float, int, int]] = []
+    for number, offload in enumerate(offloads):
+        ways = np.flatnonzero(of_way == number)
+        of_rows = rate[:, ways]
+        fastest_way = of_rows.argmax(axis=1)
+        fastest = of_rows[np.arange(len(of_rows)), fastest_way]
+        for kind in np.unique(kinds):
+            rows = np.flatnonzero(kinds == kind)
+            row = int(rows[fastest[rows].argmax()])
+            is_slower = offload.is_any and any(fastest[row] <= one[0] for one in best)
+            if fastest[row] > 0 and not is_slower:
+                best.append((float(fastest[row]), row, int(ways[fastest_way[row]])))
+    best.sort(key=lambda one: -one[0])
+    for _, row, way in best[:_MOST_OF_A_KIND]:
+        yield estimate_training(space.candidate(row, way))
+
+
+def _split(layout: Any) -> int:
+    """Return a number for the ways a layout splits the work."""
+    flags = (layout.tp > 1, layout.pp > 1, layout.cp > 1, layout.ep > 1)
+    return sum(bool(flag) << i for i, flag in enumerate(flags)) + 16 * layout.zero_stage

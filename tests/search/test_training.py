@@ -1,0 +1,193 @@
+"""The grid answers as brute force does: each candidate by itself, its own rules, the estimate for one candidate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tonnage import api
+from tonnage.estimate.compose_training import estimate_training
+from tonnage.estimate.types import Candidate, Layout, Offload, Recompute
+from tonnage.plan.types import Where
+from tonnage.plan.where import place
+from tonnage.search import training
+from tonnage.search.explore import Fixed
+from tonnage.search.training import bases, explore_training, judge, may_be
+from tonnage.search.training_space import grid_columns, training_space, training_ways
+from tonnage.workload.types import Training, TrainingKind
+
+SMALL = api.read_model("Qwen/Qwen3-0.6B")
+SPARSE = api.read_model("Qwen/Qwen3-30B-A3B")
+WAYS = {ways.name: ways for ways in training_ways()}
+WAY_NAMES = ("tp", "pp", "cp", "ep")
+
+
+def spaces(model, load, gpu, count, name, nodes=1, pins=None):
+    cluster = place(Where(gpus=((gpu, count),), num_nodes=nodes)).cluster
+    base = Candidate(model=model, workload=load, cluster=cluster, engine=name)
+    return [training_space(one, WAYS[name], cluster, pins or {}) for one in bases(base, WAYS[name], Fixed())]
+
+
+def may_run(candidate, name):
+    """Say by itself, without columns, whether a candidate can be started: written apart from `constraints`."""
+    soft, layout, load, model = WAYS[name], candidate.layout, candidate.workload, candidate.model
+    heads = [m for layer in model.layers for m in layer.mixers]
+    kv = {m.num_kv_heads for m in heads}
+    experts = 128 if model is SPARSE else 0
+    if layout.num_devices > candidate.cluster.num_devices:
+        return False
+    if any(getattr(layout, way) > 1 and way not in soft.ways for way in WAY_NAMES):
+        return False
+    if any(m.num_heads % layout.tp for m in heads) or layout.tp > len(candidate.cluster.node.devices):
+        return False
+    if any(n % layout.tp for n in kv) and not (soft.repeats_kv_heads and all(layout.tp % n == 0 for n in kv)):
+        return False
+    stages = layout.pp * layout.num_virtual_stages
+    counted = model.num_layers + 2 * bool(layout.first_stage_layers)
+    if stages > model.num_layers or (soft.needs_even_stages and layout.pp > 1 and counted % stages):
+        return False
+    if layout.pp > 1 and layout.zero_stage > soft.most_zero_with_pipeline:
+        return False
+    if load.global_batch_size % (layout.dp * candidate.micro_batch_size):
+        return False
+    batches = load.global_batch_size // (layout.dp * candidate.micro_batch_size)
+    if layout.num_virtual_stages > 1 and batches % layout.pp:
+        return False
+    if soft.fills_pipeline and layout.pp > 1 and batches < stages:
+        return False
+    halves = 2 * layout.cp if layout.cp > 1 else 1
+    if load.seq_len % (halves * (layout.tp if layout.has_sequence_parallel else 1)):
+        return False
+    if layout.ep > 1 and (experts % layout.ep or (layout.dp * layout.tp * layout.cp) % layout.ep):
+        return False
+    each = -(-counted // stages)
+    if candidate.recompute_every > 1 and each % candidate.recompute_every:
+        return False
+    moved = candidate.offload.optimizer or candidate.offload.parameters
+    if moved and layout.num_devices < soft.min_devices_for_offload:
+        return False
+    return not (candidate.offload.parameters and layout.zero_stage != 3 and layout.num_devices > 1)
+
+
+def brute(space):
+    """Estimate every cell that can run, one by one."""
+    every = [space.candidate(i, j) for i, j in product(*(range(n) for n in space.shape))]
+    return [estimate_training(c) for c in every if may_run(c, space.software.name)]
+
+
+CASES = [
+    (SMALL, Training(kind=TrainingKind.FULL, seq_len=512, global_batch_size=4), "rtx-3090", 2, "transformers"),
+    (SMALL, Training(kind=TrainingKind.PRETRAIN, seq_len=2048, global_batch_size=4), "rtx-4090", 2, "megatron"),
+    (SMALL, Training(kind=TrainingKind.FULL, seq_len=4096, global_batch_size=6), "t4", 2, "torchtitan"),
+    (SMALL, Training(kind=TrainingKind.LORA, seq_len=2048, global_batch_size=8), "rtx-4080", 1, "deepspeed"),
+    (SMALL, Training(kind=TrainingKind.LORA, seq_len=2048, global_batch_size=8), "gtx-1070", 1, "unsloth"),
+    (SPARSE, Training(kind=TrainingKind.PRETRAIN, seq_len=1024, global_batch_size=4), "h200-sxm5", 4, "megatron"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{c[4]}-{c[2]}x{c[3]}" for c in CASES])
+def test_the_grid_finds_what_brute_force_finds(case):
+    model, load, gpu, count, name = case
+    for space in spaces(model, load, gpu, count, name):
+        found, every = judge(space), brute(space)
+        assert len(every) == may_be(space, grid_columns(space))[0].sum()
+        sure = [e for e in every if e.footprint.fits_surely]
+        fitting = sure or [e for e in every if e.footprint.fits]
+        assert bool(found.kept) == bool(fitting)
+        if not fitting:
+            least = min(e.footprint.short_by_bytes for e in every)
+            assert found.short[0].footprint.short_by_bytes == least
+            continue
+        rate = max(e.performance.tokens_per_s.best for e in fitting)
+        assert found.kept[0].performance.tokens_per_s.best == pytest.approx(rate, rel=1e-9)
+        assert all(e.footprint.fits_surely == bool(sure) for e in found.kept)
+
+
+@settings(max_examples=15)
+@given(st.data())
+def test_a_cell_is_estimated_as_its_candidate_is(data):
+    model = data.draw(st.sampled_from([SMALL, SPARSE]))
+    name = data.draw(st.sampled_from(["megatron", "torchtitan", "deepspeed"]))
+    load = Training(kind=TrainingKind.PRETRAIN, seq_len=2048, global_batch_size=16)
+    space = data.draw(st.sampled_from(spaces(model, load, "h100-sxm5", 8, name, nodes=2)))
+    grid = training._Grid(space)
+    rows = np.flatnonzero(grid.alive.any(axis=1))
+    some = np.array(data.draw(st.lists(st.sampled_from(rows.tolist()), min_size=1, max_size=3, unique=True)))
+    (device, host), rates = grid.memory(some), grid.rates(some)
+    way = data.draw(st.integers(0, space.shape[1] - 1))
+    for place_, row in enumerate(some):
+        if grid.alive[row, way]:
+            one = estimate_training(space.candidate(int(row), way))
+            assert device[place_, way] == pytest.approx(one.footprint.total.best, rel=1e-9)
+            assert host[place_, way] == pytest.approx(one.footprint.host_total.best, rel=1e-9)
+            assert rates[place_, way] == pytest.approx(one.performance.tokens_per_s.best, rel=1e-9)
+
+
+@given(
+    st.sampled_from(["megatron", "torchtitan", "deepspeed", "transformers"]),
+    st.sampled_from([2, 4, 6, 8]),
+    st.sampled_from([1, 2, 3]),
+    st.sampled_from([8, 12, 30]),
+)
+@settings(max_examples=12)
+def test_every_cell_is_kept_or_counted_under_one_reason(name, count, nodes, batch):
+    load = Training(kind=TrainingKind.PRETRAIN, seq_len=1000, global_batch_size=batch)
+    for space in spaces(SMALL, load, "a100-sxm4-80gb", count, name, nodes=nodes):
+        alive, out = may_be(space, grid_columns(space))
+        assert alive.sum() + sum(one.num_candidates for one in out) == alive.size
+        assert len({one.reason for one in out}) == len(out)
+        assert all(one.reason for one in out)
+        rows, ways = np.nonzero(alive)
+        for row, way in list(zip(rows.tolist(), ways.tolist(), strict=True))[:: max(1, len(rows) // 20)]:
+            assert may_run(space.candidate(row, way), name)
+
+
+def test_a_layout_that_megatron_refuses_is_not_offered():
+    model = api.read_model("meta-llama/Meta-Llama-3.1-405B")
+    load = Training(kind=TrainingKind.PRETRAIN, seq_len=8192, global_batch_size=2048)
+    cluster = place(Where(gpus=(("h100-sxm5", 8),), num_nodes=2048)).cluster
+    found = explore_training(model, load, cluster, [WAYS["megatron"]], Fixed())
+    assert found.kept
+    assert found.num_candidates > 100_000
+    for estimate in found.kept:
+        layout = estimate.candidate.layout
+        assert layout.num_devices == 16384
+        counted = 126 + 2 * bool(layout.first_stage_layers)
+        assert counted % (layout.pp * layout.num_virtual_stages) == 0
+    assert sum(one.num_candidates for one in found.ruled_out) < found.num_candidates
+
+
+def test_a_pinned_axis_has_its_one_value():
+    load = Training(kind=TrainingKind.PRETRAIN, seq_len=2048, global_batch_size=16)
+    pins = {"layout.tp": 2, "micro_batch_size": 4}
+    space = spaces(SMALL, load, "h100-sxm5", 8, "megatron", pins=pins)[0]
+    assert {layout.tp for layout in space.layouts} == {2}
+    assert {way[3] for way in space.ways} == {4}
+    assert len({layout.pp for layout in space.layouts}) > 1
+
+
+def test_one_cell_is_the_candidate_that_it_stands_for():
+    load = Training(kind=TrainingKind.FULL, seq_len=2048, global_batch_size=16)
+    space = spaces(SMALL, load, "h100-sxm5", 1, "deepspeed")[0]
+    way = space.ways.index((Recompute.FULL, 1, Offload(optimizer=True), 8))
+    candidate = space.candidate(0, way)
+    assert candidate == replace(
+        space.base,
+        layout=Layout(),
+        recompute=Recompute.FULL,
+        offload=Offload(optimizer=True),
+        micro_batch_size=8,
+    )
+
+
+def test_one_software_that_cannot_is_ruled_out_with_its_reason():
+    load = Training(kind=TrainingKind.QLORA, seq_len=512, global_batch_size=8)
+    found = explore_training(SMALL, load, place(Where(gpus=(("mi300x", 1),))).cluster, training_ways(), Fixed())
+    reasons = {one.engine: one.reason for one in found.ruled_out}
+    assert "qlora" in reasons["torchtitan"]
+    assert "megatron" in reasons
