@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 MODEL ?= Qwen/Qwen3.5-35B-A3B
 GPU ?= rtx-4080
+ROWS := src/tonnage/data/measurements
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help plan test check docs docs-check bench test-trace clean
+.PHONY: help plan test check docs docs-check scores score-check bench test-trace clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -29,6 +30,15 @@ docs: $(VENV)/.run ## regenerate every generated block
 
 docs-check: $(VENV)/.run ## fail when a generated block is stale
 	$(BIN)/python docs/generate.py --check
+
+scores: $(VENV)/.run ## score the shipped measurements again and write SCORES.md (minutes)
+	$(BIN)/python validation/scores.py
+
+score-check: $(VENV)/.run ## hold the accuracies to their bounds, and SCORES.md to the accuracies
+	$(BIN)/python validation/scores.py --check
+	$(BIN)/tonnage score $(ROWS)/training.jsonl --leave-out unit --check --json > $(VENV)/training.json
+	$(BIN)/tonnage score $(ROWS)/inference.jsonl --leave-out unit --check --bounds validation/bounds_inference.toml --json > $(VENV)/serving.json
+	$(BIN)/python validation/scores.py --compare $(VENV)/training.json $(VENV)/serving.json
 
 bench: $(VENV)/.test ## measure speed, as ratios to this machine's own
 	$(BIN)/python -m pytest -q -s bench

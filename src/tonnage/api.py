@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # each verb imports what it needs when it is called
     from tonnage.hardware.sample import MachineSample
     from tonnage.hardware.types import Device
     from tonnage.plan.explain import Explanation
+    from tonnage.plan.profile import Profile
     from tonnage.plan.types import Answer, Plan, Request
     from tonnage.render.types import Bundle
     from tonnage.units import Bytes
@@ -165,6 +166,7 @@ def plan(
     *,
     machine: MachineSample | None = None,
     book: PriceBook | None = None,
+    profile: Profile | None = None,
     stdin: BinaryIO | None = None,
 ) -> Answer:
     """Find the ways to do what is asked: ranked plans, and what was turned down with what is missing.
@@ -178,6 +180,9 @@ def plan(
     book : PriceBook
         Prices with the day that their ages are counted from; by default those of the package and of the person's own
         price file, from today.
+    profile : Profile
+        What machines' own measurements taught; by default the person's own where the request names this machine, a
+        machine that was measured, or a host.
     stdin : file
         What a model named `-` is read from.
 
@@ -204,7 +209,23 @@ def plan(
     from tonnage.plan.ask import answer
     from tonnage.probe.prices import price_book
 
-    return answer(request, read_model(request.model, stdin), machine or _machine(request), book or price_book())
+    if profile is None:
+        profile = _profile(request)
+    model = read_model(request.model, stdin)
+    return answer(request, model, machine or _machine(request), book or price_book(), profile)
+
+
+def _profile(request: Request) -> Profile | None:
+    where = request.where
+    if where.profile == "none" or not (where.is_here or where.profile or where.host):
+        return None
+    from tonnage.plan.profile import unknown_machine
+    from tonnage.probe.profile import read_own
+
+    profile = read_own()
+    if where.profile and all(lesson.machine != where.profile for lesson in profile.lessons):
+        raise unknown_machine(profile, where.profile)
+    return profile
 
 
 def _machine(request: Request) -> MachineSample | None:

@@ -17,6 +17,8 @@ BREAKDOWNS: Final[dict[str, Callable[[Scored], str]]] = {
     "trust": lambda s: s.trust,
 }
 HEADLINE_TRUST: Final = "AB"
+_POOL: Final = "kv_cache_gib"
+_TOO_MUCH_GIB: Final = 0.3
 
 
 def _grouped(rows: Sequence[Scored]) -> list[list[Scored]]:
@@ -79,7 +81,14 @@ def metric_statistics(metric: str, rows: Sequence[Scored]) -> dict[str, Any]:
     """Return the statistics of one metric's rows; `oom` over trust A and B only."""
     if metric == "oom":
         return oom_statistics([r for r in rows if r.trust in HEADLINE_TRUST])
-    return error_statistics(rows)
+    found = error_statistics(rows)
+    return {**found, "optimistic_ratio": _optimistic(rows)} if metric == _POOL else found
+
+
+def _optimistic(rows: Sequence[Scored]) -> float | None:
+    """Return the share of pools told larger than they are by more than a request or two would hide."""
+    known = [r for r in rows if r.predicted is not None]
+    return sum(float(r.predicted or 0) - r.measured > _TOO_MUCH_GIB for r in known) / len(known) if known else None
 
 
 def statistics(scored: Iterable[Scored]) -> dict[str, dict[str, Any]]:

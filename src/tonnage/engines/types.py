@@ -51,6 +51,16 @@ class LogFacts:
     cache_tokens: float | None = None
     graph_bytes: float | None = None
     compute_bytes: float | None = None
+    non_torch_bytes: float | None = None
+    activation_bytes: float | None = None
+    context_bytes: float | None = None  # taken of the card beside the engine's own buffers
+    prefill_tokens_per_s: float | None = None
+    num_prefill_tokens: int | None = None
+    decode_tokens_per_s: float | None = None
+    num_decode_tokens: int | None = None
+    version: str = ""
+    model: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])  # words of a request: pins and load
 
 
 class Late(str):

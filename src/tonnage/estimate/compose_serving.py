@@ -253,6 +253,7 @@ def estimate_serving(candidate: Candidate, accounting: EngineAccounting) -> Esti
         provenance=Provenance(
             formulae=tuple(sorted({pool.formula for pool in needs.pools} | {"tonnage.estimate.latency"})),
             is_calibrated=rates.is_calibrated,
+            assumptions=needs.assumptions,
             warnings=(*candidate.model.warnings, *needs.warnings),
         ),
     )

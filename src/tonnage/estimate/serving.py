@@ -205,6 +205,7 @@ class ServingMemory:
     total_cache_bytes: Bytes | None = None  # over all devices and the host, where the engine adds them up
     relative_error: float = 0.02  # half-width of the 80 % interval of the device's total
     warnings: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()  # whose constants, where they are not the engine's usual ones
 
     def device_bytes(self) -> Bytes:
         """Return the sum of the device's pools; derived from them."""

@@ -21,10 +21,15 @@ from tonnage.workload.types import Serving
 if TYPE_CHECKING:
     from tonnage.hardware.prices import PriceBook
     from tonnage.hardware.sample import MachineSample
+    from tonnage.plan.profile import Profile
 
 
 def answer(
-    request: Request, model: Model, machine: MachineSample | None = None, book: PriceBook | None = None
+    request: Request,
+    model: Model,
+    machine: MachineSample | None = None,
+    book: PriceBook | None = None,
+    profile: Profile | None = None,
 ) -> Answer:
     """Answer a request.
 
@@ -38,6 +43,8 @@ def answer(
         A reading of this machine, where the request asks for it.
     book : PriceBook
         Prices, with the day to count their ages from; those of the package by default.
+    profile : Profile
+        What machines' own measurements taught; nothing by default.
 
     Returns
     -------
@@ -62,7 +69,7 @@ def answer(
         found, placed = browse(request, model, priced), None
     else:
         placed = place_here(request.where, machine) if machine is not None else place(request.where)
-        found = choose(set_scene(request, model, placed.cluster), priced)
+        found = choose(set_scene(request, model, placed.cluster, profile), priced)
     plans = (replace(p, estimate=with_read_rate(whole(p.estimate), prices.assumed)) for p in found.plans)
     found = replace(found, plans=tuple(plans))
     if found.looked:

@@ -66,7 +66,7 @@ def _best(scene: Scene, request: Request, price: Price) -> Estimate | None:
 
 def _kept(scene: Scene, request: Request, price: Price) -> list[Estimate]:
     cluster = scene.cluster if request.where == scene.request.where else place(request.where).cluster
-    priced = (price(estimate) for estimate in explore(set_scene(request, scene.model, cluster)).kept)
+    priced = (price(estimate) for estimate in explore(set_scene(request, scene.model, cluster, scene.profile)).kept)
     return [estimate for estimate in priced if not broken_limit(estimate, request.limits)]
 
 

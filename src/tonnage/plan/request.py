@@ -84,6 +84,7 @@ def make_request(
     host: str | None = None,
     is_here: bool = False,
     reserve: str | None = None,
+    profile: str = "",
     limits: Mapping[str, Any] | None = None,
     pins: Mapping[str, object] | None = None,
     sets: Iterable[str] = (),
@@ -109,6 +110,8 @@ def make_request(
         The host's memory in words; what is taken of each device, with its unit.
     is_here : bool
         This machine as it is found.
+    profile : str
+        The machine whose own measurements count, as `tonnage calibrate` labelled it; "none" leaves all out.
     limits : mapping, optional
         budget, rent, spend, deadline, max_power, require, engines, prices, rates, assume, today, intent, as text; spot.
     pins : mapping, optional
@@ -141,6 +144,7 @@ def make_request(
         host=host,
         is_here=is_here,
         reserve_bytes=None if reserve is None else _parse_reserve(reserve),
+        profile=profile,
     )
     if is_here and (where.gpus or nodes > 1):
         raise RequestError("--here names this machine", where="--gpu", fix="leave out --gpu and --nodes, or --here")
@@ -333,8 +337,10 @@ def _where_arguments(where: Where) -> Sequence[str]:
         ("--nodes", where.num_nodes if where.num_nodes > 1 else None),
         ("--host", where.host),
         ("--reserve", None if where.reserve_bytes is None else write_reserve(where.reserve_bytes)),
+        ("--profile", where.profile if where.profile not in ("", "none") else None),
     )
-    return [*gpus, *(["--here"] if where.is_here else []), *_pairs(values)]
+    flags = [*(["--here"] if where.is_here else []), *(["--no-profile"] if where.profile == "none" else [])]
+    return [*gpus, *flags, *_pairs(values)]
 
 
 def _limit_arguments(limits: Limits) -> Sequence[str]:

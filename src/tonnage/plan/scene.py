@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tonnage.engines import ENGINES
 from tonnage.engines.types import Engine
@@ -24,6 +24,9 @@ from tonnage.search.training_space import TrainingWays, training_ways
 from tonnage.units import format_seconds
 from tonnage.workload.types import Serving
 
+if TYPE_CHECKING:
+    from tonnage.plan.profile import Profile
+
 Price = Callable[[Estimate], Estimate]
 # An assumption, said in the answer and set by --tpot: slower than this nobody reads along (about 240 words a minute,
 # M. Brysbaert, "How many words do we read per minute?", J. Mem. Lang. 109, 2019, are some 5 tokens a second).
@@ -40,10 +43,11 @@ class Scene:
     engines: tuple[Engine, ...]
     software: tuple[TrainingWays, ...]
     fixed: Fixed
+    profile: Profile | None = None
 
 
-def set_scene(request: Request, model: Model, cluster: Cluster) -> Scene:
-    """Resolve the engines and pins of a request.
+def set_scene(request: Request, model: Model, cluster: Cluster, profile: Profile | None = None) -> Scene:
+    """Resolve the engines and pins of a request; engines that the machine taught take its own constants.
 
     Raises
     ------
@@ -61,7 +65,27 @@ def set_scene(request: Request, model: Model, cluster: Cluster) -> Scene:
             raise UnknownNameError(f"'{name[:40]}' is not an engine", where="--engine", fix=fix)
     pins = _with_known_formats(settle(request.pins, model.num_layers), is_serving=is_serving)
     fixed = Fixed(paths=frozenset(pins), apply=lambda candidate: with_pins(candidate, pins), values=pins)
-    return Scene(request=request, model=model, cluster=cluster, engines=engines, software=software, fixed=fixed)
+    if profile is not None and profile.lessons:
+        engines = _taught(engines, request, model, cluster, profile)
+    return Scene(
+        request=request,
+        model=model,
+        cluster=cluster,
+        engines=engines,
+        software=software,
+        fixed=fixed,
+        profile=profile,
+    )
+
+
+def _taught(
+    engines: tuple[Engine, ...], request: Request, model: Model, cluster: Cluster, profile: Profile
+) -> tuple[Engine, ...]:
+    from tonnage.engines.taught import taught  # noqa: PLC0415  few have a profile
+    from tonnage.plan.profile import lessons_on, teaching_of  # noqa: PLC0415
+
+    lessons = lessons_on(profile, request.where, cluster)
+    return tuple(taught(e, teaching_of(lessons, e.name, model.name)) for e in engines) if lessons else engines
 
 
 _NOT_WORD: Final = re.compile(r"\W", re.ASCII)

@@ -51,6 +51,7 @@ class Where:
     host: str | None = None
     is_here: bool = False
     reserve_bytes: int | None = None  # of each device: desktop and other programs
+    profile: str = ""  # the machine whose measurements count; "": this one with `is_here`; none: nobody's
 
     @property
     def is_open(self) -> bool:
