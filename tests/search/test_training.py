@@ -11,13 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tonnage import api
-from tonnage.estimate.compose_training import estimate_training
+from tonnage.estimate.compose_training import (
+    case_of,
+    columns_of,
+    estimate_training,
+    step_timing,
+    training_constants,
+)
+from tonnage.estimate.compose_training.case import filled
+from tonnage.estimate.compose_training.stack import stacked
 from tonnage.estimate.types import Candidate, Layout, Offload, Recompute
 from tonnage.plan.types import Where
 from tonnage.plan.where import place
 from tonnage.search import training
 from tonnage.search.explore import Fixed
-from tonnage.search.training import bases, explore_training, judge, may_be
+from tonnage.search.training import bases, explore_training, fastest_on_each, judge, may_be
 from tonnage.search.training_space import grid_columns, training_space, training_ways
 from tonnage.workload.types import Training, TrainingKind
 
@@ -191,3 +199,56 @@ def test_one_software_that_cannot_is_ruled_out_with_its_reason():
     reasons = {one.engine: one.reason for one in found.ruled_out}
     assert "qlora" in reasons["torchtitan"]
     assert "megatron" in reasons
+
+
+@pytest.mark.parametrize("kind", [TrainingKind.FULL, TrainingKind.LORA, TrainingKind.QLORA])
+@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("may_offload", [False, True])
+def test_many_cards_at_once_are_each_by_itself(kind, count, may_offload):
+    names = (
+        "t4",
+        "rtx-4080",
+        "rtx-3090",
+        "h100-sxm5",
+        "mi300x",
+        "arc-b580",
+        "gaudi2",
+        "gtx-1070",
+        "rtx-5090",
+        "v100-sxm2-32gb",
+    )
+    load = Training(kind=kind, seq_len=2048, global_batch_size=8)
+    clusters = [place(Where(gpus=((name, count),))).cluster for name in names]
+    fixed = Fixed(may_offload=may_offload)
+    together, looked = fastest_on_each(SMALL, load, clusters, training_ways(), fixed)
+    alone = [explore_training(SMALL, load, cluster, training_ways(), fixed) for cluster in clusters]
+    num_not_asked = sum(
+        one.num_candidates == 1 for found in alone for one in found.ruled_out if "does not" in one.reason
+    )
+    assert looked >= sum(found.num_candidates for found in alone) - num_not_asked
+    assert any(together)
+    for fastest, found in zip(together, alone, strict=True):
+        sure = [e for e in found.kept if e.footprint.fits_surely]
+        fitting = sure or list(found.kept)
+        assert (fastest is None) == (not fitting)
+        if fastest is not None:
+            rates = [e.performance.tokens_per_s.best for e in fitting]
+            assert fastest.tokens_per_s == pytest.approx(max(rates), rel=1e-9)
+            estimate = estimate_training(fastest.candidate)
+            assert estimate.performance.tokens_per_s.best == pytest.approx(fastest.tokens_per_s, rel=1e-9)
+            assert estimate.footprint.fits_surely == fastest.is_sure == bool(sure)
+
+
+def test_a_stack_of_cards_is_timed_as_each_is():
+    load = Training(kind=TrainingKind.PRETRAIN, seq_len=2048, global_batch_size=16)
+    names = ("h100-sxm5", "a100-pcie-80gb", "rtx-4090", "b200", "l40s", "rtx-2080-ti")
+    candidates = [
+        Candidate(model=SPARSE, workload=load, cluster=place(Where(gpus=((n, 8),))).cluster, engine="megatron")
+        for n in names
+    ]
+    constants = training_constants()
+    case, stack = stacked([case_of(one) for one in candidates], constants)
+    together = step_timing(case, stack, filled(columns_of(candidates[0]))).total
+    for number, one in enumerate(candidates):
+        alone = step_timing(case_of(one), constants, filled(columns_of(one))).total
+        assert together[number, 0, 0] == pytest.approx(float(alone), rel=1e-12)

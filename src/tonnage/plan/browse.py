@@ -5,7 +5,7 @@ A card without a price is not dropped: it comes after those with one, and says s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -24,7 +24,7 @@ from tonnage.plan.types import Answer, Change, Limits, Rejection, Request
 from tonnage.plan.where import place
 from tonnage.search import rank
 from tonnage.search.constraints import lacks
-from tonnage.workload.types import Serving
+from tonnage.workload.types import Serving, Training
 
 _COUNTS: Final = (1, 2, 4, 8)
 # One engine of each family and one format of each size: the card is what is chosen here, `--gpu CARD` shows the rest.
@@ -61,16 +61,11 @@ def browse(request: Request, model: Model, price: Price) -> Answer:
     found: list[Offered] = []
     broken: list[Offered] = []
     num_candidates = 0
-    least_bytes = min(sum(weights_bytes(model, name).values()) for name in (*_FORMATS, checkpoint_format(model)))
-    if "precision.weights" in request.pins or not isinstance(request.workload, Serving):
-        least_bytes = 0
-    for device in devices():
-        if lacks(device, request.limits.require):
-            continue
-        for offered, looked in _on(device, request, model, price, least_bytes):
-            num_candidates += looked
-            if offered is not None:
-                (broken if broken_limit(offered.estimate, request.limits) else found).append(offered)
+    walk = _serving_on_each if isinstance(request.workload, Serving) else _training_on_each
+    for offered, looked in walk(request, model, price):
+        num_candidates += looked
+        if offered is not None:
+            (broken if broken_limit(offered.estimate, request.limits) else found).append(offered)
     wish = wanted(request)
     chosen = short_list(_in_order(found, wish, request.limits))
     plans = [
@@ -97,16 +92,62 @@ def wanted(request: Request) -> str:
     return objective(request) if not has_money_limit else "throughput"
 
 
+def _serving_on_each(request: Request, model: Model, price: Price) -> Iterator[tuple[Offered | None, int]]:
+    """Yield the best ways on each kind of card to serve."""
+    least_bytes = min(sum(weights_bytes(model, name).values()) for name in (*_FORMATS, checkpoint_format(model)))
+    if "precision.weights" in request.pins:
+        least_bytes = 0
+    for device in devices():
+        if not lacks(device, request.limits.require):
+            yield from _on(device, request, model, price, least_bytes)
+
+
+def _training_on_each(request: Request, model: Model, price: Price) -> Iterator[tuple[Offered | None, int]]:
+    """Yield the fastest way on the smallest number of each card that trains the model, and on one with a host's help."""
+    from tonnage.estimate.compose_training import estimate_training  # noqa: PLC0415  serving does without
+    from tonnage.search.training import fastest_on_each  # noqa: PLC0415
+
+    load = request.workload
+    assert isinstance(load, Training)
+    waiting = [device for device in devices() if not lacks(device, request.limits.require)]
+    alone: set[str] = set()
+
+    def offers(some: Sequence[Device], count: int, *, may_offload: bool) -> Iterator[tuple[Offered | None, int]]:
+        asked = [replace(request, where=replace(request.where, gpus=((device.slug, count),))) for device in some]
+        if not asked:
+            return
+        scenes = [set_scene(one, model, place(one.where).cluster) for one in asked]
+        fixed = replace(scenes[0].fixed, may_offload=may_offload)
+        clusters = [scene.cluster for scene in scenes]
+        found, looked = fastest_on_each(model, load, clusters, scenes[0].software, fixed)
+        yield None, looked
+        for one, device, fastest in zip(asked, some, found, strict=True):
+            if fastest is not None:
+                estimate = price(estimate_training(fastest.candidate))
+                yield Offered(request=one, device=device, estimate=estimate), 0
+
+    for count in _COUNTS:
+        done: set[str] = set()
+        for offered, looked in offers(waiting, count, may_offload=False):
+            done |= {offered.device.slug} if offered else set()
+            yield offered, looked
+        alone |= done if count == 1 else set()
+        waiting = [one for one in waiting if one.slug not in done and not one.is_unified_memory]
+    others = [d for d in devices() if d.slug not in alone and not lacks(d, request.limits.require)]
+    yield from offers(others, 1, may_offload=True)
+
+
 def _on(
     device: Device, request: Request, model: Model, price: Price, least_bytes: int
 ) -> Iterator[tuple[Offered | None, int]]:
     """Yield the best way on the smallest number of a card that holds the model, and on one card with a host's help.
 
-    Numbers whose memory together is less than the smallest weights need no look.
+    Numbers whose memory together is less than the smallest weights need no look; a machine whose processor shares its
+    memory with the accelerator holds one.
     """
     is_alone = False
     for count in _COUNTS:
-        if count * device.memory_bytes < least_bytes:
+        if count * device.memory_bytes < least_bytes or (count > 1 and device.is_unified_memory):
             continue
         offered, looked = _best(device, count, request, model, price, may_offload=False)
         yield offered, looked

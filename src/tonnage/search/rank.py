@@ -68,10 +68,11 @@ def standing(estimate: Estimate, objective: str, keeps_limits: Callable[[Estimat
 def ranked(
     estimates: Iterable[Estimate], objective: str, keeps_limits: Callable[[Estimate], bool] = lambda _: True
 ) -> list[Estimate]:
-    """Return the estimates, the best first; of equals the one with more bits, then the one that came first."""
+    """Return the estimates, the best first; of equals the one with more bits, the faster, then the one that came first."""
 
     def key(estimate: Estimate) -> tuple[object, ...]:
-        return (*standing(estimate, objective, keeps_limits).key, -weights_bits(estimate))
+        place = standing(estimate, objective, keeps_limits).key
+        return (*place, -weights_bits(estimate), objective_of(estimate, "throughput"))
 
     return sorted(estimates, key=key)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from tonnage.estimate.compose_training import case_of, estimate_training, step_timing, training_constants
+from tonnage.estimate.compose_training.case import TrainingCase
+from tonnage.estimate.compose_training.constants import Constants
 from tonnage.estimate.compose_training.memory import rank_memory
+from tonnage.estimate.compose_training.stack import stacked
 from tonnage.estimate.compose_training.width import memory_width
 from tonnage.estimate.types import Candidate, Estimate
 from tonnage.hardware.types import Cluster
@@ -22,6 +25,7 @@ from tonnage.workload.precision import Precision
 from tonnage.workload.types import Training, TrainingKind
 
 _BLOCK: Final = 16_384  # cells estimated together: small enough for the cache
+_BOUNDLESS: Final = 1 << 60  # memory of a device on which whatever the allocator caches has room
 _MOST_OF_A_KIND: Final = 6
 _ADAPTER_PRECISION: Final[Mapping[TrainingKind, Mapping[str, str]]] = {
     TrainingKind.LORA: {"weights": "bf16", "gradients": "fp32"},
@@ -108,9 +112,9 @@ def _of_rows(x: Mapping[str, Any], rows: np.ndarray, num_rows: int) -> dict[str,
 class _Grid:
     """Memory and rates of the cells of a space that may be, in blocks of layouts."""
 
-    def __init__(self, space: TrainingSpace) -> None:
+    def __init__(self, space: TrainingSpace, case: TrainingCase | None = None) -> None:
         self.space = space
-        self.case = case_of(space.base)
+        self.case = case or case_of(space.base)
         self.constants = training_constants()
         self.columns = grid_columns(space)
         self.alive, self.ruled_out = may_be(space, self.columns)
@@ -126,12 +130,26 @@ class _Grid:
             device, host = np.maximum(device, other.total), np.maximum(host, other.host_total)
         return device, host
 
-    def rates(self, rows: np.ndarray) -> np.ndarray:
-        """Return the tokens a second of all devices of each cell."""
+    def needs(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the bytes of the fullest device without and with what the allocator caches, and of a host."""
+        x = _of_rows(self.columns, rows, self.space.shape[0])
+        shape = (len(rows), self.space.shape[1])
+        ranks = [rank_memory(self.case, self.constants, x, rank, "driver") for rank in _ranks(x)]
+        parts = [(one.total - one.pools["fragmentation"], one.total, one.host_total) for one in ranks]
+        least, device, host = (
+            np.broadcast_to(np.maximum.reduce(np.broadcast_arrays(*same)), shape) for same in zip(*parts, strict=True)
+        )
+        return least, device, host
+
+    def rates(
+        self, rows: np.ndarray, case: TrainingCase | None = None, constants: Constants | None = None
+    ) -> np.ndarray:
+        """Return the tokens a second of all devices of each cell; of a stack of devices, for each of them."""
         x = _of_rows(self.columns, rows, self.space.shape[0])
         tokens = x["dp"] * x["micro_batch_size"] * x["num_micro_batches"] * x["seq_len"]
-        seconds = step_timing(self.case, self.constants, x).total
-        return np.broadcast_to(tokens / seconds, (len(rows), self.space.shape[1]))
+        seconds = step_timing(case or self.case, constants or self.constants, x).total
+        shape = (len(rows), self.space.shape[1])
+        return np.broadcast_to(tokens / seconds, (*np.shape(seconds)[:-2], *shape))
 
 
 def _ranks(x: Mapping[str, Any]) -> tuple[str, ...]:
@@ -199,6 +217,118 @@ def _fastest(grid: _Grid, fits: np.ndarray) -> Iterator[Estimate]:
     best.sort(key=lambda one: -one[0])
     for _, row, way in best[:_MOST_OF_A_KIND]:
         yield estimate_training(space.candidate(row, way))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fastest:
+    """The fastest way on one cluster, whether it fits at the upper end of its interval, and how fast it is."""
+
+    candidate: Candidate
+    is_sure: bool
+    tokens_per_s: float
+
+
+def fastest_on_each(
+    model: Model, load: Training, clusters: Sequence[Cluster], software: Iterable[TrainingWays], fixed: Fixed
+) -> tuple[list[Fastest | None], int]:
+    """Return the fastest way that fits on each of many clusters of as many devices and nodes, and how many were looked at.
+
+    Parameters
+    ----------
+    model, load : Model, Training
+        The job.
+    clusters : sequence of Cluster
+        Each of the same number of nodes and devices.
+    software : iterable of TrainingWays
+        What may be used.
+    fixed : Fixed
+        What is pinned.
+
+    Returns
+    -------
+    tuple
+        The fastest of those that fit surely, else of those that fit at the best estimate, else None, for each
+        cluster; and the number of candidates.
+
+    Notes
+    -----
+    What fits is found once for all devices. With P the peak of the tensors, C what the allocator caches beyond them
+    where there is room and B context and buffers, the total on a device of memory M is min(P + B + C, max(M, P + B)).
+    It is M or less if and only if P + B is. Times 1 + w, for a w above 0, it is M or less if and only if
+    (P + B + C)(1 + w) is: where the first term is the lesser, that is what it says; where the second is, the total is
+    M or more, and P + B + C is more still. P, B and C do not depend on the device.
+    """
+    best: list[Fastest | None] = [None] * len(clusters)
+    num_candidates = 0
+    for ways in software:
+        groups: dict[tuple[object, ...], list[int]] = {}
+        for number, cluster in enumerate(clusters):
+            first = cluster.node.devices[0]
+            if _cannot(ways, load.kind, cluster) is None:
+                key = compute_type(cluster), first.num_multiprocessors is None, len(cluster.node.devices)
+                groups.setdefault(key, []).append(number)
+        for numbers in groups.values():
+            some = [clusters[n] for n in numbers]
+            base = Candidate(model=model, workload=load, cluster=some[0], engine=ways.name)
+            for whole in bases(base, ways, fixed):
+                space = training_space(whole, ways, some[0], fixed.values, may_offload=fixed.may_offload)
+                num_candidates += space.shape[0] * space.shape[1] * len(some)
+                for number, found in zip(numbers, _fastest_of_space(space, some), strict=True):
+                    best[number] = _better(best[number], found)
+    return best, num_candidates
+
+
+def _better(one: Fastest | None, other: Fastest | None) -> Fastest | None:
+    if one is None or other is None:
+        return one or other
+    return max(one, other, key=lambda fastest: (fastest.is_sure, fastest.tokens_per_s))
+
+
+def _fastest_of_space(space: TrainingSpace, clusters: Sequence[Cluster]) -> Iterator[Fastest | None]:
+    """Yield the fastest cell that fits on each cluster: memory once, times of all devices together."""
+    candidates = [replace(space.base, cluster=cluster) for cluster in clusters]
+    cases = [case_of(one) for one in candidates]
+    none = [None] * len(clusters)
+    grid = _Grid(space, replace(cases[0], device=replace(cases[0].device, memory_bytes=_BOUNDLESS)))
+    rows = np.flatnonzero(grid.alive.any(axis=1))
+    if not len(rows):
+        return iter(none)
+    needs = [grid.needs(some) for some in _blocks(rows, space.shape[1])]
+    least, device, host = (np.concatenate(part) for part in zip(*needs, strict=True))
+    width = np.exp(memory_width(cases[0], grid.constants))
+    capacity = np.array([case.device.memory_bytes for case in cases], dtype=float)[:, None, None]
+    host_capacity = np.array([one.node.host.memory_bytes for one in clusters], dtype=float)[:, None, None]
+    sure = (device * width <= capacity) & (host * width <= host_capacity) & grid.alive[rows]
+    fits = (least <= capacity) & (host <= host_capacity) & grid.alive[rows]
+    fits = np.where(sure.any(axis=(1, 2), keepdims=True), sure, fits)
+    return _timed(grid, cases, candidates, rows, fits, sure)
+
+
+def _timed(
+    grid: _Grid,
+    cases: Sequence[Any],
+    candidates: Sequence[Candidate],
+    rows: np.ndarray,
+    fits: np.ndarray,
+    sure: np.ndarray,
+) -> Iterator[Fastest | None]:
+    """Yield the fastest of what fits on each device; layouts and devices on which nothing fits are not timed."""
+    has_fit = fits.any(axis=(1, 2))
+    numbers, some = np.flatnonzero(has_fit), fits.any(axis=(0, 2))
+    rate = np.zeros(fits.shape)
+    if len(numbers):
+        case, constants = stacked([cases[n] for n in numbers], grid.constants)
+        timed = grid.rates(rows[some], case, constants)
+        inner = np.ix_(numbers, np.flatnonzero(some))
+        rate[inner] = np.where(fits[inner], timed, 0.0)
+    flat = rate.reshape(len(cases), -1)
+    for number, place in enumerate(flat.argmax(axis=1).tolist()):
+        if not has_fit[number]:
+            yield None
+            continue
+        row, way = divmod(place, fits.shape[2])
+        cell = replace(grid.space.candidate(int(rows[row]), way), cluster=candidates[number].cluster)
+        yield Fastest(candidate=cell, is_sure=bool(sure[number, row, way]), tokens_per_s=float(flat[number, place]))
 
 
 def _split(layout: Any) -> int:

@@ -95,7 +95,7 @@ def peak_rate(case: TrainingCase, kind: str) -> float:
         "tf32": ("tf32", "fp32"),
         "fp32": ("fp32", "tf32", "fp16"),
     }[kind]
-    return next(rates[name] for name in order if rates.get(name))
+    return next(rates[name] for name in order if rates.get(name) is not None)
 
 
 def wide_kind(case: TrainingCase) -> str:
@@ -153,7 +153,7 @@ def _product_seconds(
     bandwidth = case.device.bandwidth_bytes_per_s
     one = roofline.roofline_seconds(flop, moved, rate, bandwidth)
     sms = case.device.num_multiprocessors
-    if o.split is Split.EXPERT or not sms:
+    if o.split is Split.EXPERT or sms is None:
         return one, one * (2.0 if case.trains_all else 1.0)
 
     def waves(down: Any, across: Any) -> Any:

@@ -1,0 +1,82 @@
+"""Many devices as one case: what differs between them as columns, so that a whole catalogue is timed at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from tonnage.estimate.compose_training.case import TrainingCase
+from tonnage.estimate.compose_training.constants import Constants
+from tonnage.estimate.compose_training.timing import (
+    architecture_key,
+    host_ratio,
+    matmul_rate,
+    peak_rate,
+    wide_kind,
+)
+
+_STACK: Final = "stack"  # the architecture of a stack: its constants are columns under this name
+
+
+def stacked(cases: Sequence[TrainingCase], c: Constants) -> tuple[TrainingCase, Constants]:
+    """Return one case for many that differ in their devices and links only, and the constants to time it with.
+
+    Parameters
+    ----------
+    cases : sequence of TrainingCase
+        Same model, job, precision, software and devices in a node; all with or all without a known number of
+        multiprocessors.
+    c : mapping of str to float
+        Constants.
+
+    Returns
+    -------
+    tuple
+        The case, its device's and links' figures columns of shape n x 1 x 1, and the constants with the ratios of the
+        devices' architectures as such columns.
+    """
+    first = cases[0]
+    used = {first.compute, wide_kind(first)} | ({"fp32"} if first.precision.unquantized == "fp32" else set())
+    rates = {kind: _column([peak_rate(case, kind) for case in cases]) for kind in used}
+    device = replace(
+        first.device,
+        architecture=_STACK,
+        memory_type="",
+        power_watts=None,  # its effect is in the ratio of large products
+        memory_bytes=_column([case.device.memory_bytes for case in cases]),
+        bandwidth_bytes_per_s=_column([case.device.bandwidth_bytes_per_s for case in cases]),
+        num_multiprocessors=_optional([case.device.num_multiprocessors for case in cases]),
+        flop_per_s=rates,
+    )
+    links = [
+        case.intra_bytes_per_s * (c["nvlink_ratio"] if case.intra_kind == "nvlink" else c["pcie_ratio"])
+        for case in cases
+    ]
+    kind = wide_kind(first)
+    ratios = {
+        "matmul_ratio": [matmul_rate(case, c, kind) / peak_rate(case, kind) for case in cases],
+        "flash_ratio": [c[architecture_key(case, "flash_ratio", c)] for case in cases],
+        "host_ratio": [host_ratio(replace(case, has_cuda_graphs=False), c) for case in cases],
+    }
+    case = replace(
+        first,
+        device=device,
+        intra_kind="pcie",
+        intra_bytes_per_s=_column(links) / c["pcie_ratio"],
+        inter_bytes_per_s=_column([case.inter_bytes_per_s for case in cases]),
+        host_link_bytes_per_s=_column([case.host_link_bytes_per_s for case in cases]),
+        host_bytes_per_s=_column([case.host_bytes_per_s for case in cases]),
+    )
+    return case, {**c, **{f"{name}.{_STACK}": _column(values) for name, values in ratios.items()}}
+
+
+def _column(values: Sequence[float]) -> Any:
+    return np.array(values, dtype=float)[:, None, None]
+
+
+def _optional(values: Sequence[int | None]) -> Any:
+    assert len({value is None for value in values}) == 1
+    return None if values[0] is None else _column([float(value or 0) for value in values])
