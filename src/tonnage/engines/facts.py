@@ -147,7 +147,7 @@ class Constants:
     engine: str
     version: str  # meant where none is asked for
     entries: tuple[Constant, ...]
-    found: dict[Any, float] = field(default_factory=dict[Any, float])
+    found: dict[Any, Any] = field(default_factory=dict[Any, Any])
 
     def value(self, name: str, version: str = "", **scope: str) -> float:
         """Return a constant; of the entries whose version and scope are met, the one that says most wins."""
@@ -271,13 +271,19 @@ def factors_of(name: str) -> tuple[str, ...]:
 def rates_of(constants: Constants, load: ServingLoad) -> ServingRates:
     """Return an engine's rates on the load's kind of device."""
     scope = scope_of(load)
+    key = "rates", load.version, *scope.values()
+    known: Any = constants.found.get(key)
+    if known is not None:
+        return known
     values: dict[str, Any] = {}
     for name in RATE_NAMES:
         product = 1.0
         for factor in factors_of(name):
             product *= constants.value(factor, load.version, **scope)
         values[name] = bool(product) if name in _FLAGS else product
-    return ServingRates(**values)
+    rates = ServingRates(**values)
+    constants.found[key] = rates
+    return rates
 
 
 @noun

@@ -195,7 +195,7 @@ def smallest_num_cpu_expert_layers(load: ServingLoad, accounting: EngineAccounti
     return high if _fits(replace(load, num_cpu_expert_layers=high), accounting) else None
 
 
-def estimate_serving(candidate: Candidate, accounting: EngineAccounting) -> Estimate:
+def estimate_serving(candidate: Candidate, accounting: EngineAccounting, *, has_largest: bool = True) -> Estimate:
     """Predict memory and speed of one serving candidate on one engine.
 
     Parameters
@@ -204,6 +204,8 @@ def estimate_serving(candidate: Candidate, accounting: EngineAccounting) -> Esti
         What is served, where and how; `candidate.workload` is a `Serving`.
     accounting : EngineAccounting
         The engine's rules, as `tonnage.engines.find_engine(name).accounting`.
+    has_largest : bool
+        Whether to look for the largest concurrency too, which takes as long as the rest.
 
     Returns
     -------
@@ -229,7 +231,7 @@ def estimate_serving(candidate: Candidate, accounting: EngineAccounting) -> Esti
     # Copies without a request of their own give nothing: one request on eight copies is served by one of them.
     busy = in_flight / -(-in_flight // replicas)
     throughput = float(times.throughput_tokens_per_s) * busy
-    most = largest_concurrency(load, accounting)
+    most = Interval.exact(float(largest_concurrency(load, accounting) * replicas)) if has_largest else None
     return Estimate(
         candidate=candidate,
         footprint=footprint,
@@ -246,7 +248,7 @@ def estimate_serving(candidate: Candidate, accounting: EngineAccounting) -> Esti
             prefill_tokens_per_s=Interval.around(float(times.prefill_tokens_per_s), rates.prefill_relative_error),
             ttft_seconds=Interval.around(float(times.ttft_seconds), rates.prefill_relative_error),
             tpot_seconds=Interval.around(float(times.tpot_seconds), rates.relative_error),
-            max_concurrency=Interval.exact(float(most * replicas)),
+            max_concurrency=most,
         ),
         cost=Cost(),
         storage=Storage(weights_bytes=load.shape.weights_bytes),

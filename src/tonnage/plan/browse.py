@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tonnage.engines import find_engine
+from tonnage.estimate.compose_serving import estimate_serving
 from tonnage.estimate.types import Estimate
 from tonnage.estimate.weights import checkpoint_format, weights_bytes
 from tonnage.hardware.catalogue import devices
@@ -166,11 +168,15 @@ def _best(
     if not request.limits.engines:
         scene = replace(scene, engines=tuple(e for e in scene.engines if e.name in _ENGINES))
     formats = (*_FORMATS, checkpoint_format(model))
-    explored = explore(replace(scene, fixed=replace(scene.fixed, formats=formats, may_offload=may_offload)))
+    explored = explore(
+        replace(scene, fixed=replace(scene.fixed, formats=formats, may_offload=may_offload, wants_best_only=True))
+    )
     if not explored.kept:
         return None, explored.num_candidates
     keeps = [price(e) for e in explored.kept]
-    best = rank.ranked(keeps, "throughput", lambda e: not broken_limit(e, request.limits))[0]
+    first = rank.ranked(keeps, "throughput", lambda e: not broken_limit(e, request.limits))[0]
+    accounting = find_engine(first.candidate.engine).accounting
+    best = price(estimate_serving(first.candidate, accounting))
     return Offered(request=here, device=device, estimate=best), explored.num_candidates
 
 

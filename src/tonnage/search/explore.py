@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from tonnage.engines.types import Engine
 from tonnage.estimate.compose_serving import estimate_serving, serving_load
 from tonnage.estimate.serving import ServingLoad
 from tonnage.estimate.types import Candidate, Estimate, Layout
-from tonnage.estimate.weights import checkpoint_format
+from tonnage.estimate.weights import checkpoint_format, weights_bytes
 from tonnage.hardware.types import Cluster
 from tonnage.messages import say
 from tonnage.model.types import Model
@@ -72,6 +72,7 @@ class Fixed:
     values: Mapping[str, Any] = field(default_factory=dict[str, Any])
     formats: tuple[str, ...] = ()  # weight formats to try; none named = all
     may_offload: bool = True
+    wants_best_only: bool = False  # what is short is not estimated, and limits of what fits are not looked for
 
     def holds(self, *paths: str) -> bool:
         """Whether any of the paths is fixed."""
@@ -127,6 +128,10 @@ class _Walk:
         self._seen.add(key)
         return True
 
+    def keep(self, candidate: Candidate, engine: Engine) -> None:
+        has_largest = not self.fixed.wants_best_only
+        self.kept.append(estimate_serving(candidate, engine.accounting, has_largest=has_largest))
+
     def miss(self, short: float, candidate: Candidate, engine: Engine) -> None:
         """Remember a way that is short, if it misses less than others with weights of its size."""
         step = bits_class(bits_of(candidate.precision.weights))
@@ -174,6 +179,8 @@ def explore_serving(model: Model, load: Serving, cluster: Cluster, engines: Iter
                 precision = Precision(weights=weights or "bf16", compute=compute, kv=caches[0])
                 candidate = fixed.apply(replace(base, layout=layout, precision=precision))
                 _serve_one(walk, candidate, engine, caches)
+    if fixed.wants_best_only:
+        return walk.explored()
     missed = (estimate_serving(candidate, engine.accounting) for _, candidate, engine in walk.least.values())
     walk.short += (estimate for estimate in missed if not estimate.footprint.fits)
     return walk.explored()
@@ -198,10 +205,13 @@ def _serve_one(walk: _Walk, candidate: Candidate, engine: Engine, caches: Sequen
         walk.rule_out(candidate, reason)
         return
 
+    if _cannot_fit(walk.fixed, candidate):
+        walk.num_candidates += 1
+        return
     load = serving_load(candidate, engine.accounting)
     here, margin = _short(walk, engine, load)
     if here <= 0:
-        walk.kept.append(estimate_serving(candidate, engine.accounting))
+        walk.keep(candidate, engine)
         return
     if here <= margin:
         plain = estimate_serving(candidate, engine.accounting)
@@ -209,7 +219,46 @@ def _serve_one(walk: _Walk, candidate: Candidate, engine: Engine, caches: Sequen
             walk.kept.append(plain)
     walk.miss(here, candidate, engine)
     for smaller in (*_smaller_cache(walk, candidate, engine, caches), *_moved(walk, candidate, engine, load, here)):
-        walk.kept.append(estimate_serving(smaller, engine.accounting))
+        walk.keep(smaller, engine)
+
+
+def _cannot_fit(fixed: Fixed, candidate: Candidate) -> bool:
+    """Whether the weights alone are more than the devices of a copy have, where only what fits is asked for.
+
+    Every matrix of the layers lies on some device of a copy at least once, whatever the engine: tensor, pipeline and
+    expert parallelism divide it, and where nothing may move to the host none of it is elsewhere. The token embedding
+    (host memory in llama.cpp) and the encoder are left out. So a fullest device holds no less than an equal share, and
+    where that is more than its memory no candidate of this format and layout fits, with any cache.
+    """
+    if (
+        not fixed.wants_best_only
+        or fixed.may_offload
+        or fixed.holds("offload.num_cpu_expert_layers", "offload.num_cpu_layers")
+    ):
+        return False
+    layout, node = candidate.layout, candidate.cluster.node
+    ways = layout.tp * layout.pp * max(1, layout.ep // layout.tp)
+    largest = max(device.memory_bytes for device in node.devices)
+    return _least_bytes(candidate.model, candidate.precision.weights) > ways * largest
+
+
+_LEAST: dict[tuple[int, str], tuple[object, float]] = {}
+
+
+def _least_bytes(model: Model, weights: str) -> float:
+    """Return the bytes of the layers' matrices in a format, counted once a model and format."""
+    key = id(model.layers), weights
+    known = _LEAST.get(key)
+    if known is None or known[0] is not model.layers:
+        if len(_LEAST) >= _MOST_KNOWN:
+            _LEAST.clear()
+        parts = weights_bytes(model, weights)
+        known = _LEAST[key] = model.layers, sum(parts.get(name, 0) for name in _IN_LAYERS)
+    return known[1]
+
+
+_MOST_KNOWN: Final = 64
+_IN_LAYERS: Final = ("attention", "linear_attn_ssm", "mlp", "experts", "shared_experts")
 
 
 def _short(walk: _Walk, engine: Engine, load: ServingLoad) -> tuple[float, float]:

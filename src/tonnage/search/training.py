@@ -313,10 +313,11 @@ def _timed(
     sure: np.ndarray,
 ) -> Iterator[Fastest | None]:
     """Yield the fastest of what fits on each device; layouts and devices on which nothing fits are not timed."""
-    has_fit = fits.any(axis=(1, 2))
-    numbers, some = np.flatnonzero(has_fit), fits.any(axis=(0, 2))
+    has_fit: np.ndarray = np.asarray(fits.any(axis=(1, 2)))
+    numbers: list[int] = np.flatnonzero(has_fit).tolist()
+    some: np.ndarray = np.asarray(fits.any(axis=(0, 2)))
     rate = np.zeros(fits.shape)
-    if len(numbers):
+    if numbers:
         case, constants = stacked([cases[n] for n in numbers], grid.constants)
         timed = grid.rates(rows[some], case, constants)
         inner = np.ix_(numbers, np.flatnonzero(some))

@@ -39,7 +39,9 @@ def stacked(cases: Sequence[TrainingCase], c: Constants) -> tuple[TrainingCase, 
         devices' architectures as such columns.
     """
     first = cases[0]
-    used = {first.compute, wide_kind(first)} | ({"fp32"} if first.precision.unquantized == "fp32" else set())
+    used = {first.compute, wide_kind(first)}
+    if first.precision.unquantized == "fp32":
+        used.add("fp32")
     rates = {kind: _column([peak_rate(case, kind) for case in cases]) for kind in used}
     device = replace(
         first.device,
