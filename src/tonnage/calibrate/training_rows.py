@@ -293,12 +293,12 @@ def _targets(row: Row) -> tuple[tuple[str, ...], set[str]]:
     if row.get("kind") == "adapter":  # a prefix in attention: no matrix carries anything
         return ("prefix",), set()
     if row.get("kind") == "adapter_v2":  # scale and bias on every matrix
-        return ("all-linear",), set()
+        return ("all",), set()
     text = str(row.get("lora_targets") or "").lower()
     if not text:
         return ("q", "v"), {"lora_targets"}
-    if text.startswith("all") or "all linear" in text:
-        return ("all-linear",), set()
+    if text.startswith("all") or "all linear" in text:  # transformers 4 held each expert as linear layers
+        return ("all",), set()
     if text.startswith("default"):
         inner = re.findall(r"[a-z_]+", text.partition("(")[2])
         return tuple(w for w in inner if w in ("q", "v", "c_attn", "qkv", "query_key_value")) or ("q", "v"), set()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tonnage.plan.types import Answer, Request
 
 _LOAD = ("context", "concurrency", "input_tokens", "output_tokens", "ttft", "tpot", "seq_len", "global_batch", "tokens",
-         "lora_rank")  # fmt: skip
+         "lora_rank", "lora_targets")  # fmt: skip
 _LIMITS = {
     "budget": "budget", "rent": "rent", "spend": "spend", "deadline": "deadline", "max_power": "max_power",
     "require": "require", "engine": "engines", "price": "prices", "today": "today", "intent": "intent",
@@ -64,6 +64,7 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--global-batch", metavar="N", help="Training: sequences of one optimizer step."),
             click.option("--tokens", metavar="N", help='Training: tokens of the whole job, "15T".'),
             click.option("--lora-rank", metavar="N", help="LoRA and QLoRA: rank of the adapters. [16]"),
+            click.option("--lora-targets", metavar="WHICH", help="Adapters on: attention, all-linear, all (experts)."),
             click.option(
                 "--gpu",
                 multiple=True,

@@ -188,6 +188,8 @@ def _training_columns(estimate: Estimate) -> dict[str, str]:
     candidate = estimate.candidate
     precision = candidate.precision
     weights = f"{precision.weights}+fp32" if precision.has_fp32_master else precision.weights
+    if precision.experts and precision.experts != precision.weights:
+        weights = say("plan.experts_in", weights=weights, experts=precision.experts)
     return {
         "software": candidate.engine,
         "weights": weights if candidate.optimizer == "adamw" else f"{weights}, {candidate.optimizer}",

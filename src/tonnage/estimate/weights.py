@@ -178,6 +178,35 @@ def grouped_int4_bytes(
     return rows * columns / 2 + groups * (2 + has_zero_points / 2) + has_group_index * 4 * columns
 
 
+def grouped_int8_bytes(rows: Count, columns: Count, group_size: Count = 128) -> Bytes:
+    """Bytes of an 8-bit integer matrix of GPTQ: 16-bit scale and 8-bit zero point a group, an index an input.
+
+    Parameters
+    ----------
+    rows : numeric
+        Outputs of the matrix. [1]
+    columns : numeric
+        Inputs of the matrix. [1]
+    group_size : numeric
+        Inputs that share a scale. [1]
+
+    Returns
+    -------
+    numeric
+        Size, scales in. [B]
+
+    References
+    ----------
+    .. [1] E. Frantar et al., "GPTQ", ICLR 2023, arXiv:2210.17323.
+
+    Examples
+    --------
+    >>> grouped_int8_bytes(4096, 4096) * 8 / 4096**2
+    8.1953125
+    """
+    return rows * columns + 3 * rows * -(-columns // group_size) + 4 * columns
+
+
 def nf4_bytes(num_parameters: Count, is_double_quantized: Count = 0) -> Bytes:
     """Bytes of a matrix in bitsandbytes' NF4 or FP4: blocks of 64 with an fp32 maximum, which may be quantised again.
 
@@ -321,22 +350,10 @@ class WeightFormat:
     is_experts_first: bool = False  # a mixture of experts has only its routed experts quantised
 
 
-def _format(
-    name: str,
-    kind: str,
-    matrix_bytes: MatrixBytes,
-    *,
-    is_experts_first: bool = False,
-    quantizes: frozenset[str] = _LINEAR,
-) -> WeightFormat:
+def _format(name: str, kind: str, matrix_bytes: MatrixBytes, *, is_experts_first: bool = False) -> WeightFormat:
     bits = round(8 * matrix_bytes(4096, 4096) / 4096**2, 3)
     return WeightFormat(
-        name=name,
-        bits_per_weight=bits,
-        matrix_bytes=matrix_bytes,
-        kind=kind,
-        is_experts_first=is_experts_first,
-        quantizes=quantizes,
+        name=name, bits_per_weight=bits, matrix_bytes=matrix_bytes, kind=kind, is_experts_first=is_experts_first
     )
 
 
@@ -360,17 +377,11 @@ FORMATS: Final[Mapping[str, WeightFormat]] = {
         _format("int4_g32", "integer", lambda rows, columns: grouped_int4_bytes(rows, columns, 32, 0)),
         _format("awq", "integer", grouped_int4_bytes),
         _format("gptq", "integer", lambda rows, columns: grouped_int4_bytes(rows, columns, 128, 1, 1)),
+        _format("gptq_int8", "integer", grouped_int8_bytes),
         _format("nf4", "bitsandbytes", lambda rows, columns: nf4_bytes(rows * columns)),
         _format("nf4_double", "bitsandbytes", lambda rows, columns: nf4_bytes(rows * columns, 1)),
         _format("mxfp4", "float", micro_fp4_bytes, is_experts_first=True),
-        # recipes leave linear attention in 16 bits: vllm-project/llm-compressor examples/quantization_w4a4_fp4
-        # (`re:.*linear_attn.*` ignored), nvidia/Qwen3.5-122B-A10B-NVFP4 hf_quant_config.json
-        _format(
-            "nvfp4",
-            "float",
-            lambda rows, columns: micro_fp4_bytes(rows, columns, 16, 2),
-            quantizes=_LINEAR - {LINEAR_ATTENTION},
-        ),
+        _format("nvfp4", "float", lambda rows, columns: micro_fp4_bytes(rows, columns, 16, 2)),
         *(_gguf_format(name) for name in BASE_TYPES),
     )
 }
@@ -378,7 +389,7 @@ FORMATS: Final[Mapping[str, WeightFormat]] = {
 _ALIASES: Final = {
     "float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16",
     "fp8_block": "fp8", "fp8_dynamic": "fp8_channel", "llm_int8": "int8", "w8a8": "int8",
-    "int4_g128": "int4", "w4a16": "int4", "nf4_dq": "nf4_double", "4bit": "nf4", "8bit": "int8",
+    "int4_g128": "int4", "w4a16": "int4", "nf4_dq": "nf4_double", "gptq_int4": "gptq", "4bit": "nf4", "8bit": "int8",
 }  # fmt: skip
 
 
@@ -421,7 +432,7 @@ def weights_bytes(model: Model, format_name: str) -> dict[str, int]:
     """Return the bytes of a model's weights in a format, by component.
 
     A format keeps what its makers keep: routers, norms, embeddings and the head, and the encoder; bitsandbytes
-    quantises every linear layer but the head; MXFP4 takes only the experts of a mixture, NVFP4 all but linear attention. Where the format is the
+    quantises every linear layer but the head; MXFP4 takes only the experts of a mixture. Where the format is the
     checkpoint's own, the checkpoint's list of unquantised parts holds. GGUF is the text model's file: the encoder is
     a file of its own and left out.
 

@@ -16,6 +16,19 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "全局批量 {value}（--global-batch）",
     ),
     "assumed_lora_rank": ("LoRA rank {value} (--lora-rank)", "LoRA 秩 {value}（--lora-rank）"),
+    "assumed_lora_targets": (
+        "adapters on every linear layer (--lora-targets)",
+        "适配器加在所有线性层（--lora-targets）",
+    ),
+    "assumed_lora_targets_moe": (
+        "adapters on every linear layer but the routed experts (--lora-targets)",
+        "适配器加在除路由专家外的所有线性层（--lora-targets）",
+    ),
+    "experts_kept": (
+        "{weights} leaves the experts in {experts}: transformers 5 stacks them into one tensor that bitsandbytes passes over",
+        "{weights} 不量化专家，专家保持 {experts}：transformers 5 把专家叠成一个张量，bitsandbytes 会跳过它",
+    ),
+    "experts_in": ("{weights}, experts {experts}", "{weights}，专家 {experts}"),
     "assumed_host": ("a host with {host} (--host)", "主机内存 {host}（--host）"),
     "assumed_host_speed": ("host memory of the speed of {host} (--host)", "主机内存速度按 {host}（--host）"),
     "assumed_reserve": (

@@ -73,6 +73,15 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{name} 只在权重分片（ZeRO 3）或单卡时才能把权重卸载到主机",
     ),
     "no_method": ("{name} does not do {method}", "{name} 不支持 {method}"),
+    "no_weights": (
+        "{name} does not train on {weights} weights, only on {known}",
+        "{name} 不能在 {weights} 权重上训练，只支持 {known}",
+    ),
+    "frozen_only": (
+        "{weights} weights cannot be trained, only frozen below adapters (--finetune lora)",
+        "{weights} 权重不能被训练，只能冻结后加适配器（--finetune lora）",
+    ),
+    "nothing": ("{path} says nothing without {without}", "没有 {without} 时 {path} 不起作用"),
     "no_vendor": ("{name} does not run on {device}", "{name} 不支持 {device}"),
     "lacks": ("{name} has no {feature}, or does not say so", "{name} 没有（或未标明）{feature}"),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import field
-from typing import Literal
+from typing import Final, Literal
 
 from tonnage.nouns import noun
 
@@ -262,7 +262,12 @@ class Model:
 
     def groups(self) -> tuple[tuple[Layer, int], ...]:
         """Return each distinct layer with how often it occurs, in order of first occurrence."""
-        return count_equal(self.layers)
+        known = _GROUPS.get(id(self.layers))
+        if known is None or known[0] is not self.layers:
+            if len(_GROUPS) >= _MOST_GROUPS:
+                _GROUPS.clear()
+            known = _GROUPS[id(self.layers)] = self.layers, count_equal(self.layers)
+        return known[1]
 
     @property
     def is_moe(self) -> bool:
@@ -270,6 +275,11 @@ class Model:
         return any(
             isinstance(part, Moe) and part.num_experts > 0 for layer, _ in self.groups() for part in layer.feed_forwards
         )
+
+
+# Counted once a model: an estimate asks ten times. A tuple that is kept cannot give its identity to another.
+_GROUPS: dict[int, tuple[tuple[Layer, ...], tuple[tuple[Layer, int], ...]]] = {}
+_MOST_GROUPS: Final = 64
 
 
 def count_equal(layers: Iterable[Layer]) -> tuple[tuple[Layer, int], ...]:

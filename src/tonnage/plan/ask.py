@@ -81,7 +81,7 @@ def answer(
         found = replace(found, routes=ways, stages=stages(ways, looked), unpriced=unpriced)
     return replace(
         found,
-        assumptions=tuple(dict.fromkeys(_assumed(request, placed, found))),
+        assumptions=tuple(dict.fromkeys(_assumed(request, model, placed, found))),
         prices=tuple(dict.fromkeys(_priced(request, found, prices))),
         warnings=(
             *model.warnings,
@@ -132,11 +132,13 @@ def _beyond(request: Request, model: Model) -> Iterator[str]:
         yield say("plan.beyond", asked=asked, most=most)
 
 
-def _assumed(request: Request, placed: Placed | None, found: Answer) -> Iterator[str]:
+def _assumed(request: Request, model: Model, placed: Placed | None, found: Answer) -> Iterator[str]:
     """Yield what was left to a default: the load first, then the hardware, then the plans' own."""
     load = request.workload
     for flag in request.assumed:
         name = flag.removeprefix("--").replace("-", "_")
+        if name == "lora_targets" and model.is_moe:
+            name = "lora_targets_moe"
         yield say(f"plan.assumed_{name}", value=_value(load, name))
     if isinstance(load, Serving) and load.tpot_limit_seconds is None and request.limits.intent != "batch":
         yield say("plan.assumed_tpot", value=format_seconds(SLOWEST_TPOT_SECONDS))

@@ -337,8 +337,10 @@ def _other_method(scene: Scene, load: Training, price: Price) -> Iterator[Trial]
     """Yield lighter methods: adapters, adapters on quantised weights; where it takes that, with 8-bit states."""
     lighter = {TrainingKind.FULL: (TrainingKind.LORA, TrainingKind.QLORA), TrainingKind.LORA: (TrainingKind.QLORA,)}
     free = {p: v for p, v in scene.request.pins.items() if not p.startswith(("precision.", "optimizer", "offload."))}
+    is_new = load.kind is TrainingKind.FULL  # of adapters nothing was said
+    assumed = (*scene.request.assumed, *(("--lora-rank", "--lora-targets") if is_new else ()))
     for kind in lighter.get(load.kind, ()):
-        plain = replace(scene.request, workload=replace(load, kind=kind), pins=free)
+        plain = replace(scene.request, workload=replace(load, kind=kind), pins=free, assumed=assumed)
         for request in (plain, replace(plain, pins={**free, "optimizer": _FEWER_STATES[0]})):
             if _kept(scene, request, price):
                 said = f"{kind.value}, {request.pins['optimizer']}" if "optimizer" in request.pins else kind.value

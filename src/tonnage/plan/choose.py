@@ -98,6 +98,9 @@ def _warnings(estimate: Estimate) -> Iterator[str]:
         yield say("plan.unsure")
     if rank.weights_bits(estimate) < rank.LEAST_GOOD_BITS:
         yield say("plan.few_bits")
+    precision = estimate.candidate.precision
+    if precision.experts and precision.experts != precision.weights:
+        yield say("plan.experts_kept", weights=precision.weights, experts=precision.experts)
     yield from estimate.provenance.warnings
 
 

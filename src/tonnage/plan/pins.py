@@ -50,6 +50,7 @@ _TABLE: Final = (
     Pin(path="precision.kv", kind="cache", flag="--kv"),
     Pin(path="precision.gradients", kind="choice", choices=("bf16", "fp16", "fp32")),
     Pin(path="precision.has_fp32_master", kind="switch"),
+    Pin(path="precision.experts", kind="choice", choices=("bf16", "fp16", "nf4", "nf4_dq", "int8")),
     Pin(path="settings.max_num_seqs", kind="count", flag="--max-num-seqs"),
     Pin(path="settings.max_batched_tokens", kind="count", flag="--max-batched-tokens"),
     Pin(path="settings.utilization_ratio", kind="ratio", flag="--utilization"),
@@ -65,6 +66,15 @@ _TABLE: Final = (
 PINS: Final = {pin.path: pin for pin in _TABLE}
 FLAGS: Final = {pin.flag: pin for pin in _TABLE if pin.flag}
 _EXTRA: Final = "settings.extra."
+_SERVING_ONLY: Final = (
+    "precision.kv", "settings.max_num_seqs", "settings.max_batched_tokens", "settings.utilization_ratio",
+    "offload.num_cpu_layers",
+)  # fmt: skip
+_TRAINING_ONLY: Final = (
+    "layout.zero_stage", "layout.num_virtual_stages", "layout.has_sequence_parallel", "micro_batch_size", "recompute",
+    "recompute_every", "optimizer", "precision.gradients", "precision.has_fp32_master", "precision.experts",
+    "settings.has_fused_loss", "settings.has_compile", "offload.optimizer", "offload.parameters", "offload.activations",
+)  # fmt: skip
 _SWITCHES: Final = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}
 
 
@@ -95,6 +105,23 @@ def read_pin(path: str, value: object, where: str = "") -> tuple[str, Scalar]:
         raise UnknownNameError(f"'{path[:60]}' is not a field of a plan", where="--set", fix=fix, suggestions=near)
     pin = PINS[path]
     return path, _READERS[pin.kind](pin, text, where)
+
+
+def check_goal(pins: Mapping[str, Scalar], *, is_serving: bool) -> None:
+    """Refuse a pin that says nothing for the goal: silence would look like consent.
+
+    Raises
+    ------
+    RequestError
+        The first such pin.
+    """
+    foreign = _TRAINING_ONLY if is_serving else _SERVING_ONLY
+    for path, value in pins.items():
+        if path in foreign or (path.startswith(_EXTRA) and not is_serving):
+            goal = "serving" if is_serving else "training"
+            flag = write_pin(path, value)
+            where = flag[0] if flag[0] != "--set" else f"--set {path[:60]}"
+            raise RequestError(f"says nothing for {goal}", where=where, fix="leave it out")
 
 
 def _read_count(pin: Pin, text: str, where: str) -> int:

@@ -53,6 +53,7 @@ def request_object(request: Request) -> dict[str, Any]:
             "global_batch_size": load.global_batch_size,
             "num_tokens": load.num_tokens,
             "lora_rank": load.lora_rank if load.kind.value in ("lora", "qlora") else None,
+            "lora_targets": list(load.lora_targets) if load.kind.value in ("lora", "qlora") else None,
         }
     return {
         "model": request.model,
@@ -176,6 +177,7 @@ def estimate_object(estimate: Estimate) -> dict[str, Any]:
         "precision": {
             "weights": precision.weights,
             "compute": precision.compute,
+            "experts": precision.experts or precision.weights if candidate.model.is_moe else None,
             "kv": precision.kv if isinstance(candidate.workload, Serving) else None,
             "gradients": None if isinstance(candidate.workload, Serving) else precision.gradients,
             "has_fp32_master": precision.has_fp32_master,

@@ -9,25 +9,28 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from tonnage.errors import RequestError
 from tonnage.estimate.cost.assumptions import parse_given
 from tonnage.hardware.currency import parse_rates, rate_of, reference_rates, with_rates
-from tonnage.plan.pins import read_pin, write_pin
+from tonnage.plan.pins import check_goal, read_pin, write_pin
 from tonnage.plan.types import Limits, Money, Request, Scalar, Where
 from tonnage.units import parse_bytes, parse_count, parse_seconds, parse_watts
-from tonnage.workload.types import Serving, Training, TrainingKind
+from tonnage.workload.types import LORA_TARGETS, Serving, Training, TrainingKind
 
 REQUIREMENTS: Final = ("ecc", "p2p", "nvlink", "official")
 INTENTS: Final = ("experiment", "train", "serve", "batch")
 _GOALS: Final = {
     "serve": ("context", "concurrency", "input_tokens", "output_tokens", "ttft", "tpot"),
-    "train": ("seq_len", "global_batch", "tokens", "lora_rank"),
+    "train": ("seq_len", "global_batch", "tokens", "lora_rank", "lora_targets"),
 }
 _DEFAULTS: Final = {
     "context": 8192, "concurrency": 1, "seq_len": 2048, "global_batch": 8, "lora_rank": 16,
+    "lora_targets": "all-linear",
 }  # fmt: skip
+_OF_ADAPTERS: Final = ("lora_rank", "lora_targets")
 _PRETRAIN_DEFAULTS: Final = {"seq_len": 4096, "global_batch": 256}
 _MOST_NODES: Final = 1 << 17
 _MOST_DEVICES_OF_A_NODE: Final = 1024
@@ -101,7 +104,7 @@ def make_request(
         "full", "lora" or "qlora".
     load : mapping, optional
         context, concurrency, input_tokens, output_tokens, ttft, tpot (serving); seq_len, global_batch, tokens,
-        lora_rank (training). What is absent gets a default, named in `Request.assumed`.
+        lora_rank, lora_targets (training). What is absent gets a default, named in `Request.assumed`.
     gpus : iterable of str
         "NAME" or "NAME:N".
     nodes : int
@@ -137,6 +140,7 @@ def make_request(
         )
     fixed = dict(read_pin(path, value, where=_flag_of(path)) for path, value in (pins or {}).items())
     fixed |= dict(read_pin(*_split_set(text)) for text in sets)
+    check_goal(fixed, is_serving=goal in (None, "serve"))
     workload, assumed = _make_workload(goal, finetune, {k: v for k, v in (load or {}).items() if v is not None})
     where = Where(
         gpus=_merge(parse_gpu(text) for text in gpus),
@@ -185,26 +189,41 @@ def _make_workload(
         fix = "add --finetune or --pretrain" if kind == "serve" else "leave it out, or ask for --serve"
         raise RequestError(f"says nothing for {goal or 'serve'}", where=_load_flag(wrong[0]), fix=fix)
     defaults = _DEFAULTS | (_PRETRAIN_DEFAULTS if goal == "pretrain" else {})
-    expected = [n for n in _GOALS[kind] if n in defaults and (n != "lora_rank" or finetune in ("lora", "qlora"))]
+    if goal == "finetune":
+        finetune = finetune or "lora"
+    has_adapters = finetune in ("lora", "qlora")
+    wrong = [name for name in load if name in _OF_ADAPTERS and not has_adapters]
+    if wrong:
+        fix = "add --finetune lora or qlora, or leave it out"
+        raise RequestError(f"says nothing for {finetune or goal}", where=_load_flag(wrong[0]), fix=fix)
+    expected = [n for n in _GOALS[kind] if n in defaults and (n not in _OF_ADAPTERS or has_adapters)]
     assumed = tuple(_load_flag(n) for n in expected if n not in load)
     values: dict[str, Any] = {n: defaults[n] for n in expected} | {
-        name: (
-            parse_seconds(str(v), _load_flag(name))
-            if name in ("ttft", "tpot")
-            else parse_count(str(v), _load_flag(name))
-        )
-        for name, v in load.items()
+        name: _read_load(name, str(v)) for name, v in load.items()
     }
     if kind == "serve":
         return _make_serving(values), (("--serve", *assumed) if goal is None else assumed)
     training = Training(
-        kind=TrainingKind.PRETRAIN if goal == "pretrain" else TrainingKind(finetune or "lora"),
+        kind=TrainingKind.PRETRAIN if goal == "pretrain" else TrainingKind(finetune),
         seq_len=values["seq_len"],
         global_batch_size=values["global_batch"],
         num_tokens=values.get("tokens"),
-        **({"lora_rank": values["lora_rank"]} if "lora_rank" in values else {}),
     )
+    if has_adapters:
+        training = replace(training, lora_rank=values["lora_rank"], lora_targets=(values["lora_targets"],))
     return training, assumed
+
+
+def _read_load(name: str, text: str) -> float | int | str:
+    if name in ("ttft", "tpot"):
+        return parse_seconds(text, _load_flag(name))
+    if name != "lora_targets":
+        return parse_count(text, _load_flag(name))
+    word = text.strip().lower().replace("_", "-")
+    if word not in LORA_TARGETS:
+        fix = f"one of {', '.join(LORA_TARGETS)}"
+        raise RequestError(f"'{text[:40]}' is no choice of matrices", where="--lora-targets", fix=fix)
+    return word
 
 
 def _make_serving(values: Mapping[str, Any]) -> Serving:
@@ -305,6 +324,7 @@ def _goal_arguments(request: Request) -> Sequence[str]:
             ("--global-batch", load.global_batch_size if "--global-batch" not in said else None),
             ("--tokens", None if load.num_tokens is None else write_count(load.num_tokens)),
             ("--lora-rank", load.lora_rank if has_rank and "--lora-rank" not in said else None),
+            ("--lora-targets", ",".join(load.lora_targets) if has_rank and "--lora-targets" not in said else None),
         )
     return [*words, *_pairs(values)]
 

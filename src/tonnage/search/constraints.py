@@ -19,6 +19,7 @@ from tonnage.model.types import (
     Model,
     Moe,
 )
+from tonnage.search.software import means_nothing
 from tonnage.workload.types import Training
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ def _batch_does_not_divide(candidate: Candidate) -> Reason | None:
 
 def training_rules(space: TrainingSpace, x: Mapping[str, Any]) -> Iterator[Rule]:
     """Yield what rules cells of a training space out, each a mask over layouts, ways or both, with its reason."""
+    yield from ((mask, lambda _, reason=reason: reason) for mask, reason in means_nothing(space, x))
     yield from _device_rules(space, x)
     yield from _ability_rules(space, x)
     yield from _split_rules(space, x)

@@ -20,6 +20,7 @@ from tonnage.messages import say
 from tonnage.model.types import Model
 from tonnage.search.constraints import training_rules
 from tonnage.search.explore import Explored, Fixed, RuledOut, compute_type
+from tonnage.search.software import does_not, with_kept_experts
 from tonnage.search.training_space import TrainingSpace, TrainingWays, grid_columns, training_space
 from tonnage.workload.precision import Precision
 from tonnage.workload.types import Training, TrainingKind
@@ -65,6 +66,8 @@ def bases(base: Candidate, ways: TrainingWays, fixed: Fixed) -> tuple[Candidate,
     assert isinstance(load, Training)
     precisions = _precisions(load.kind, ways, compute_type(base.cluster))
     applied = (fixed.apply(replace(base, precision=p, optimizer=o)) for p, o in precisions)
+    if not fixed.holds("precision.experts"):
+        applied = (with_kept_experts(ways, one) for one in applied)
     return tuple({(one.precision, one.optimizer): one for one in applied}.values())
 
 
@@ -87,6 +90,11 @@ def may_be(space: TrainingSpace, x: Mapping[str, Any]) -> tuple[np.ndarray, tupl
     """Return which cells nothing rules out, and each reason with the number of cells that it was the first to take."""
     alive = np.ones(space.shape, dtype=bool)
     out: list[RuledOut] = []
+    impossible = does_not(space.software, space.base)
+    if impossible is not None:
+        weights = space.base.precision.weights
+        whole = RuledOut(engine=space.software.name, weights=weights, reason=impossible, num_candidates=alive.size)
+        return ~alive, (whole,)
     for mask, reason in training_rules(space, x):
         taken = alive & mask
         number = int(np.count_nonzero(taken))
@@ -135,7 +143,7 @@ class _Grid:
         x = _of_rows(self.columns, rows, self.space.shape[0])
         shape = (len(rows), self.space.shape[1])
         ranks = [rank_memory(self.case, self.constants, x, rank, "driver") for rank in _ranks(x)]
-        parts = [(one.total - one.pools["fragmentation"], one.total, one.host_total) for one in ranks]
+        parts = [(one.least, one.total, one.host_total) for one in ranks]
         least, device, host = (
             np.broadcast_to(np.maximum.reduce(np.broadcast_arrays(*same)), shape) for same in zip(*parts, strict=True)
         )

@@ -50,6 +50,8 @@ class TrainingWays:
     spans_devices: bool
     recipes: tuple[Mapping[str, Any], ...]
     vendors: tuple[str, ...]
+    weights: tuple[str, ...]
+    quantizes_experts: bool
     source: str
     min_devices_for_offload: int = 1
     most_zero_with_pipeline: int = 3

@@ -11,6 +11,15 @@ BYTES_PER_ELEMENT: Final = {
 }  # fmt: skip
 
 
+def is_plain(name: str) -> bool:
+    """Whether a format is a type of numbers, without scales: what can be trained as it is.
+
+    >>> is_plain("bf16"), is_plain("int8"), is_plain("nf4")
+    (True, False, False)
+    """
+    return name in BYTES_PER_ELEMENT and name != "int8"
+
+
 @noun
 class Precision:
     """Formats by use.
@@ -26,3 +35,4 @@ class Precision:
     has_fp32_master: bool = False
     attention: str | None = None  # type scores are computed in, where it is not the compute type
     unquantized: str | None = None  # embedding, head and norms, where they are not held as the compute type
+    experts: str | None = None  # routed experts, where a format leaves them as they were

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 from tonnage.nouns import noun
 
@@ -16,9 +17,16 @@ class TrainingKind(StrEnum):
     QLORA = "qlora"
 
 
+LORA_TARGETS: Final = ("attention", "all-linear", "all")
+
+
 @noun
 class Training:
-    """A training job; for LoRA and QLoRA with the adapters' rank and targets."""
+    """A training job; for LoRA and QLoRA with the adapters' rank and targets.
+
+    `lora_targets` names matrices, or one of `LORA_TARGETS`: attention, all-linear (every matrix but routed experts,
+    which transformers 5 stacks into one tensor), all (routed experts too).
+    """
 
     kind: TrainingKind
     seq_len: int

@@ -159,6 +159,7 @@ def memory_of(case: TrainingCase, x: dict[str, Any], c: Constants, quantity: str
         host_pools={k: where(is_first, v, last.host_pools[k]) for k, v in first.host_pools.items()},
         total=np.maximum(first.total, last.total),
         host_total=np.maximum(first.host_total, last.host_total),
+        least=np.maximum(first.least, last.least),
     )
 
 

@@ -49,6 +49,8 @@ ADAPTER_TARGETS: Final = {
     "head": ("head",), "lm_head": ("head",),
 }  # fmt: skip
 
+_FEED_FORWARD: Final = ("gate", "up", "down")
+
 _COMPUTE: Final = {
     "mxfp8": "fp8", "fp8": "fp8", "fp8_rowwise": "fp8", "nvfp4": "fp4", "fp4": "fp4", "mxfp4": "fp4",
     "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "tf32": "tf32",
@@ -115,12 +117,24 @@ class TrainingCase:
 
     def targets(self, name: str) -> bool:
         """Whether a matrix carries an adapter."""
-        if self.trains_all:
-            return False
-        if "all-linear" in self.lora_targets:
-            return name != "head"
-        plain = name.removeprefix("expert_")
-        return any(plain in ADAPTER_TARGETS.get(target, (target,)) for target in self.lora_targets)
+        return not self.trains_all and carries_adapter(name, self.lora_targets)
+
+
+def carries_adapter(name: str, lora_targets: tuple[str, ...]) -> bool:
+    """Whether LoRA with some targets adapts a matrix.
+
+    >>> carries_adapter("up", ("all-linear",)), carries_adapter("expert_up", ("all-linear",))
+    (True, False)
+    """
+    plain = name.removeprefix("expert_")
+    if name != "head" and "all" in lora_targets:
+        return True
+    if name != "head" and plain == name:  # routed experts are no linear layers of their own
+        if "all-linear" in lora_targets:
+            return True
+        if "attention" in lora_targets and name not in _FEED_FORWARD:
+            return True
+    return any(plain in ADAPTER_TARGETS.get(target, (target,)) for target in lora_targets)
 
 
 def filled(columns: Columns) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -12,8 +13,9 @@ from tonnage.estimate.branch import where
 from tonnage.estimate.compose_training.case import TrainingCase
 from tonnage.estimate.compose_training.constants import Constants
 from tonnage.estimate.compose_training.sums import LayerSums, Split4, layer_sums
+from tonnage.estimate.weights import find_format
 from tonnage.workload.optimizers import OPTIMIZERS
-from tonnage.workload.precision import BYTES_PER_ELEMENT
+from tonnage.workload.precision import BYTES_PER_ELEMENT, is_plain
 
 FORMULAS: Final = {
     "weights": "optimizer.sharded_bytes",
@@ -45,6 +47,7 @@ class Memory:
     host_pools: dict[str, Any]
     total: Any
     host_total: Any
+    least: Any  # the most that tensors take in any phase, with what lies outside the allocator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,16 +63,33 @@ class _Layers:
     adapters_expert: Any
     kept: Any  # mean bytes of a layer that stay until backward
     scores: Any
+    whole: Any  # … if nothing were recomputed
+    whole_scores: Any
+    selective: Any  # … if attention were
     work: Any  # bytes of one layer while it is recomputed
-    work_scores: Any
+    selective_work: Any
+    rerun_scores: Any
+    working_scores: Any  # temporaries of attention's backward
     last: Any  # bytes of the last layer that runs backward, alone then
     last_scores: Any
     transient: Any
     unit: Any  # parameters of the largest layer
+    unit_bytes: Any  # … as it is stored
     largest_matrix: Any
 
 
-_LARGEST: Final = ("work", "work_scores", "last", "last_scores", "transient", "unit", "largest_matrix")
+_LARGEST: Final = (
+    "work",
+    "selective_work",
+    "rerun_scores",
+    "working_scores",
+    "last",
+    "last_scores",
+    "transient",
+    "unit",
+    "unit_bytes",
+    "largest_matrix",
+)
 
 
 def expert_tensor_ranks(x: dict[str, Any]) -> Any:
@@ -111,7 +131,7 @@ def logit_bytes(case: TrainingCase, c: Constants) -> Any:
 
 def is_quantized(case: TrainingCase) -> bool:
     """Whether the frozen weights are held in a quantised format."""
-    return case.precision.weights not in BYTES_PER_ELEMENT
+    return not is_plain(case.precision.weights)
 
 
 def kept_bytes(case: TrainingCase, c: Constants, sums: LayerSums, x: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
@@ -155,14 +175,11 @@ def _layers(case: TrainingCase, c: Constants, x: dict[str, Any], layers_here: An
     model = case.model
     cut = where(x["has_sequence_parallel"] > 0, x["tp"], 1)
     is_full, is_selective = x["recompute"] == 2, x["recompute"] == 1
-    every = x["recompute_every"]
+    every = np.minimum(x["recompute_every"], np.maximum(np.ceil(layers_here), 1))
     stored = stored_bytes(case)
     kept_score = c["score_bytes.fused"] if case.software.kernels == "fused" else c["score_bytes.unfused"]
-    checkpoint = (
-        activations.checkpointed_layer_bytes(tokens, model.hidden_size, case.residual_bytes, cut)
-        / every
-        * (1 - x["offload_activations"])
-    )
+    checkpoint = activations.checkpointed_layer_bytes(tokens, model.hidden_size, case.residual_bytes, cut)
+    checkpoint = checkpoint * (1 - x["offload_activations"])
     modules = case.recompute_modules or ("core_attn",)
     total: dict[str, Any] = dict.fromkeys(_Layers.__slots__, 0.0)
     for layer, count in model.groups():
@@ -174,7 +191,7 @@ def _layers(case: TrainingCase, c: Constants, x: dict[str, Any], layers_here: An
         adapters = split_parameters(sums.adapters, x, etp)
         full = _layer_kept(case, c, sums, x, tokens, etp)
         if case.software.selective == "operations":
-            selective = full * c["selective_kept_ratio"]
+            selective = np.minimum(np.maximum(full * c["selective_kept_ratio"], checkpoint), full)
         else:
             selective = _layer_kept(case, c, layer_sums(case, layer, modules), x, tokens, etp)
         scores = _score_bytes(case, kept_score, sums, x)
@@ -185,18 +202,27 @@ def _layers(case: TrainingCase, c: Constants, x: dict[str, Any], layers_here: An
             "dense": dense * here,
             "expert": expert * here,
             "dense_bytes": (matrix_dense * stored[0] + (dense - matrix_dense) * stored[1]) * here,
-            "expert_bytes": expert * stored[0] * here,
+            "expert_bytes": expert * stored[3] * here,
             "matrices": (matrix_dense + matrix_expert) * here,
             "adapters_dense": adapters[0] * x["lora_rank"] * here,
             "adapters_expert": adapters[1] * x["lora_rank"] * here,
-            "kept": part * where(is_full, checkpoint, where(is_selective, selective, full)),
+            "kept": part * where(is_full, checkpoint / every, where(is_selective, selective, full)),
             "scores": part * where(x["recompute"] == 0, scores, 0.0),
-            "work": where(is_full, full * every, where(is_selective, full - selective, 0.0)),
-            "work_scores": rerun_scores + working_scores,
-            "last": full * where(is_full, every, 1),
-            "last_scores": scores * where(is_full, every, 1) + working_scores,
+            "whole": part * full,
+            "whole_scores": part * scores,
+            "selective": part * selective,
+            # What was kept of a segment is what its recomputation begins with: the same tensor.
+            "work": where(
+                is_full, np.maximum(full * every - checkpoint, 0.0), where(is_selective, full - selective, 0.0)
+            ),
+            "selective_work": full - selective,
+            "rerun_scores": rerun_scores,
+            "working_scores": working_scores,
+            "last": full,
+            "last_scores": scores + working_scores,
             "transient": tokens * case.element_bytes * (wide[0] / x["tp"] + wide[1] / cut + wide[2] / cut),
             "unit": dense + expert,
+            "unit_bytes": dense * stored[0] + expert * stored[3],
             "largest_matrix": sums.largest_matrix,
         }
         for name, value in one.items():
@@ -218,19 +244,19 @@ def outer_parameters(case: TrainingCase, x: dict[str, Any], stage: str) -> Any:
     return where(x["pp"] > 1, piped + rest * has_head + tower * has_embedding, embedding + head + rest + tower)
 
 
-def stored_bytes(case: TrainingCase) -> tuple[float, float, float]:
-    """Return the bytes of one stored weight: of a layer's matrices, of its other weights, of embedding and head."""
+def stored_bytes(case: TrainingCase) -> tuple[float, float, float, float]:
+    """Return the bytes of a stored weight: layers' matrices, other weights, embedding and head, routed experts."""
     weights = case.precision.weights
-    matrix = BYTES_PER_ELEMENT.get(weights) or _QUANTIZED_BYTES[weights]
-    rest = BYTES_PER_ELEMENT.get(weights) or case.element_bytes
+    matrix = _weight_bytes(weights)
+    rest = BYTES_PER_ELEMENT[weights] if is_plain(weights) else case.element_bytes
     other = BYTES_PER_ELEMENT[case.precision.unquantized] if case.precision.unquantized else rest
-    return matrix, other, other
+    return matrix, other, other, _weight_bytes(case.precision.experts or weights)
 
 
-# Bytes of one weight in the formats that adapters are trained on; estimate.weights derives them.
-_QUANTIZED_BYTES: Final = {
-    "nf4": 0.5625, "nf4_dq": 0.5159, "int8": 1.001, "gptq_int4": 0.5195, "gptq_int8": 1.02, "awq": 0.5195,
-}  # fmt: skip
+@cache
+def _weight_bytes(name: str) -> float:
+    """Return the bytes of one weight of a large matrix, scales in."""
+    return BYTES_PER_ELEMENT[name] if is_plain(name) else find_format(name).bits_per_weight / 8
 
 
 def _states(
@@ -273,9 +299,11 @@ def _gathered(
     case: TrainingCase, c: Constants, x: dict[str, Any], r: _Layers, outer: Any, stored: Any
 ) -> tuple[Any, Any]:
     """Bytes of gathered weights in forward and in backward, where data parallelism shards them."""
-    sharded = (x["zero_stage"] >= 3) * (x["dp"] * x["cp"] > 1) * 1.0
+    streamed = np.maximum((x["zero_stage"] >= 3) * (x["dp"] * x["cp"] > 1), x["offload_parameters"])
+    sharded = streamed * 1.0
     each = case.element_bytes if case.trains_all else stored_bytes(case)[0]
-    forward = workspace.gathered_units_bytes(r.unit, outer, each, c["gathered_units"], sharded)
+    unit = r.unit if case.trains_all else r.unit_bytes / each
+    forward = workspace.gathered_units_bytes(unit, outer, each, c["gathered_units"], sharded)
     gradient = BYTES_PER_ELEMENT[case.precision.gradients] * c["gradient_units"]
     backward = forward + r.unit * gradient * sharded * case.trains_all
     if case.software.frozen_gather == "all" and not case.trains_all:
@@ -285,6 +313,20 @@ def _gathered(
         held = (r.dense + r.expert + outer) * (case.element_bytes + BYTES_PER_ELEMENT[case.precision.gradients])
         forward, backward = where(x["pp"] > 1, held * sharded, forward), where(x["pp"] > 1, held * sharded, backward)
     return forward, backward
+
+
+def _rerun(x: dict[str, Any], r: _Layers, in_flight: Any) -> tuple[Any, Any]:
+    """Return the bytes that recomputation makes again at the start of backward, and those of attention scores.
+
+    What is alive is always a part of what would be alive had less been recomputed: with full recomputation no more
+    than with selective, with either no more than with none.
+    """
+    whole = r.whole * in_flight
+    selective = np.minimum(r.selective * in_flight + r.selective_work, whole)
+    is_layer_by_layer = (x["recompute"] == 2) & (x["recompute_every"] == 1)
+    most = where(is_layer_by_layer, selective, whole)
+    work = np.minimum(r.work, np.maximum(most - r.kept * in_flight, 0.0))
+    return work, np.minimum(r.rerun_scores, r.whole_scores * in_flight) + r.working_scores
 
 
 def rank_memory(case: TrainingCase, c: Constants, x: dict[str, Any], stage: str, quantity: str = "driver") -> Memory:
@@ -311,6 +353,7 @@ def rank_memory(case: TrainingCase, c: Constants, x: dict[str, Any], stage: str,
     num_losses = 1 + case.num_mtp_layers
     logits = activations.logits_bytes(tokens * has_head * num_losses, model.vocab_size, logit_bytes(case, c), x["tp"])
     kept, scores = r.kept * in_flight, r.scores * in_flight
+    work, work_scores = _rerun(x, r, in_flight)
     transient = r.transient * c["backward_transient_ratio"]
     is_first_pass = where(x["num_micro_batches"] > 1, 1.0, 0.0)
     early = states["gradients"] * (1.0 if case.software.gradients == "persistent" else is_first_pass)
@@ -323,50 +366,71 @@ def rank_memory(case: TrainingCase, c: Constants, x: dict[str, Any], stage: str,
     phases: dict[str, tuple[Any, Any, Any, Any]] = {
         "gradients": (early, early, late, late),
         "activations": (kept, kept, 0.0, 0.0),
-        "attention_scores": (scores, scores + r.work_scores, r.last_scores, 0.0),
-        "layer_workspace": (0.0, r.work + transient, r.last + transient, 0.0),
+        "attention_scores": (scores, scores + work_scores, r.last_scores, 0.0),
+        "layer_workspace": (0.0, work + transient, r.last + transient, 0.0),
         "logits": (logits, 0.0, 0.0, 0.0),
         "gathered_weights": (gathered_forward, gathered_backward, gathered_backward, 0.0),
         "optimizer_workspace": (0.0, 0.0, 0.0, step_space),
     }
-    totals = [sum(values[i] for values in phases.values()) for i in range(4)]
-    best = np.argmax(np.stack(np.broadcast_arrays(*totals)), axis=0)
-    at_peak = {name: np.choose(best, np.broadcast_arrays(*values)) for name, values in phases.items()}
     casts = r.matrices * case.element_bytes if case.is_autocast else 0.0
-    pools = {
+    held = {
         "weights": states["weights"] - _on_host(case, x, r.expert_bytes),
         "master_weights": states["master_weights"],
         "optimizer_states": states["optimizer_states"],
         "gradient_partition": states["gradient_partition"],
         "cast_weights": casts + (r.largest_matrix * case.element_bytes if is_quantized(case) else 0.0),
-        **at_peak,
         "library_workspace": c["library_bytes"],
     }
-    _add_allocator(case, c, x, pools, sum(at_peak.values()) - at_peak["gradients"], quantity)
+    at_peak, tensors = _fullest(case, c, x, sum(held.values()), phases, quantity)
+    beside = _outside(c, x) if quantity == "driver" else {}
+    pools = {**held, **at_peak, **beside}
     host = _host(case, x, states, r, tokens * in_flight)
-    return Memory(pools=pools, host_pools=host, total=sum(pools.values()), host_total=sum(host.values()))
+    return Memory(
+        pools=pools,
+        host_pools=host,
+        total=sum(pools.values()),
+        host_total=sum(host.values()),
+        least=sum(held.values()) + tensors + sum(beside.values()),
+    )
+
+
+def _fullest(
+    case: TrainingCase, c: Constants, x: dict[str, Any], held: Any, phases: dict[str, tuple[Any, ...]], quantity: str
+) -> tuple[dict[str, Any], Any]:
+    """Return the pools of the phase that takes most, cached segments with them, and the most that tensors take.
+
+    On a full card the allocator gives cached segments back, so a phase of more tensors never takes less.
+    """
+    num_phases = len(next(iter(phases.values())))
+    tensors = [sum(values[i] for values in phases.values()) for i in range(num_phases)]
+    if quantity == "allocated":
+        pools, taken = phases, tensors
+    else:
+        usable = workspace.usable_bytes(case.device.memory_bytes, sum(_outside(c, x).values()))
+        cached: list[Any] = []
+        for i, total in enumerate(tensors):
+            transient = total - phases["gradients"][i]
+            wanted = workspace.reserved_bytes(transient, c["fragmentation_ratio"], c["reserve_floor_bytes"]) - transient
+            cached.append(np.minimum(wanted, np.maximum(usable - held - total, 0.0)))
+        pools = {**phases, "fragmentation": tuple(cached)}
+        taken = [total + more for total, more in zip(tensors, cached, strict=True)]
+    if not any(map(np.ndim, taken)):  # one candidate: without the cost of arrays
+        fullest = max(range(num_phases), key=taken.__getitem__)
+        return {name: values[fullest] for name, values in pools.items()}, max(tensors)
+    best = np.argmax(np.stack(np.broadcast_arrays(*taken)), axis=0)
+    at_peak = {name: np.choose(best, np.broadcast_arrays(*values)) for name, values in pools.items()}
+    return at_peak, np.maximum.reduce(np.broadcast_arrays(*tensors))
+
+
+def _outside(c: Constants, x: dict[str, Any]) -> dict[str, Any]:
+    """Return what the driver counts beside the allocator's memory."""
+    groups = sum((x[k] > 1) * 1 for k in ("dp", "tp", "pp", "cp", "ep"))
+    buffers = workspace.collective_buffer_bytes(groups, c["communicator_bytes"])
+    return {"context": c["context_bytes"], "communication_buffers": buffers}
 
 
 def _on_host(case: TrainingCase, x: dict[str, Any], expert_bytes: Any) -> Any:
     return np.minimum(x["num_cpu_expert_layers"] / case.model.num_layers, 1.0) * expert_bytes
-
-
-def _add_allocator(
-    case: TrainingCase, c: Constants, x: dict[str, Any], pools: dict[str, Any], transient: Any, quantity: str
-) -> None:
-    """Add what lies between tensors and the driver's reading: cached segments, context, communicators."""
-    if quantity == "allocated":
-        return
-    allocated = sum(pools.values())
-    context: Any = c["context_bytes"]
-    groups = sum((x[k] > 1) * 1 for k in ("dp", "tp", "pp", "cp", "ep"))
-    buffers = workspace.collective_buffer_bytes(groups, c["communicator_bytes"])
-    cached = workspace.reserved_bytes(transient, c["fragmentation_ratio"], c["reserve_floor_bytes"]) - transient
-    room = np.maximum(workspace.usable_bytes(case.device.memory_bytes, context + buffers) - allocated, 0.0)
-    pools["fragmentation"] = np.minimum(cached, room)
-    if quantity == "driver":
-        pools["context"] = context
-        pools["communication_buffers"] = buffers
 
 
 def _host(case: TrainingCase, x: dict[str, Any], states: dict[str, Any], r: _Layers, tokens: Any) -> dict[str, Any]:

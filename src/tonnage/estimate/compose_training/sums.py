@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from tonnage.estimate.compose_training.case import TrainingCase
-from tonnage.estimate.layer import Kind, Operation, Split, Width, layer_operations
+from tonnage.estimate.compose_training.case import TrainingCase, carries_adapter
+from tonnage.estimate.layer import Kind, Split, Width, layer_operations
 from tonnage.model.types import Layer
 
 Split4 = tuple[float, float, float, float]  # tensor, sequence, expert, routed
@@ -74,22 +74,23 @@ def rerun_operations(modules: tuple[str, ...]) -> frozenset[str]:
 
 def layer_sums(case: TrainingCase, layer: Layer, modules: tuple[str, ...] = ()) -> LayerSums:
     """Sum a layer's operations for a case, some modules recomputed."""
-    operations = layer_operations(layer, case.model.hidden_size)
-    targeted = frozenset(m.name for o in operations for m in o.matrices if case.targets(m.name))
-    return _sums(
-        operations, case.element_bytes, case.trains_all, targeted, case.has_dropout, dropped_operations(modules)
-    )
+    targets = () if case.trains_all else case.lora_targets
+    return _sums(layer, case.model.hidden_size, case.element_bytes, case.trains_all, targets, case.has_dropout, modules)
 
 
 @cache
 def _sums(
-    operations: tuple[Operation, ...],
+    layer: Layer,
+    hidden_size: int,
     element_bytes: float,
     trains_all: bool,
-    targeted: frozenset[str],
+    lora_targets: tuple[str, ...],
     has_dropout: bool,
-    dropped: frozenset[str],
+    modules: tuple[str, ...],
 ) -> LayerSums:
+    operations = layer_operations(layer, hidden_size)
+    dropped = dropped_operations(modules)
+    targeted = frozenset(m.name for o in operations for m in o.matrices if carries_adapter(m.name, lora_targets))
     width = {Width.COMPUTE: element_bytes, Width.FP32: 4.0, Width.MASK: 1.0}
     names = ("all", "fused", "eager", "scores", "fused_qkv", "frozen", "adapter")
     kept: dict[str, list[tuple[Split, float]]] = {name: [] for name in names}

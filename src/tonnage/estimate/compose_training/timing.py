@@ -242,7 +242,7 @@ def _layer_passes(case: TrainingCase, c: Constants, layer: Layer, x: dict[str, A
             if is_cast:
                 cast = c["cast_bytes.expert"] if is_expert else c["cast_bytes.dense"]
                 extra = extra + rows * elements / (etp if is_expert else x["tp"]) * cast
-            if quantized:
+            if quantized and not (is_expert and case.precision.experts in BYTES_PER_ELEMENT):
                 share = (x["ep"] * etp) if is_expert else x["tp"]
                 extra = extra + sum(m.num_parameters for m in o.matrices) / share * quantized
             adapted = [m for m in o.matrices if case.targets(m.name)]
