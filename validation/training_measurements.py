@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "src/tonnage/data/measurements/training.jsonl"
 PROSE = (
     "notes", "notes_add", "check", "mem_kind", "mem_unit", "peak_mem_raw", "flops_convention", "oom_kind", "score",
-    "sweep", "max_feasible",
+    "max_feasible",
 )  # fmt: skip
 NOT_PUBLIC = ("universal-llm-trainer", "public logs")
 MEASURED = ("peak_mem_gib", "tokens_per_s_per_gpu", "step_time_s")

@@ -55,6 +55,7 @@ class Software:
     adapter_copy: float
     autocast: bool
     tensor_overlap: bool
+    launches: str
     gathered_pp: bool
     frozen_gather: str
     source: str

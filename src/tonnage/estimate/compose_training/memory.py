@@ -126,7 +126,9 @@ def logit_bytes(case: TrainingCase, c: Constants) -> Any:
     if name != "upcast":
         return c[f"logit_bytes.{name}"]
     shifted = case.release_year is not None and case.release_year < _SHIFT_COPY_UNTIL
-    return case.residual_bytes + c["logit_bytes.upcast"] + (c["logit_bytes.shifted"] if shifted else 0.0)
+    # Under mixed precision accelerate hands out fp32 copies of all outputs (utils/operations.py, ConvertOutputsToFp32).
+    copies = (2.0 if case.precision.gradients == "fp32" else 1.0) if shifted else 0.0
+    return case.residual_bytes + c["logit_bytes.upcast"] + copies * c["logit_bytes.shifted"]
 
 
 def is_quantized(case: TrainingCase) -> bool:
@@ -407,6 +409,7 @@ def _fullest(
         pools, taken = phases, tensors
     else:
         usable = workspace.usable_bytes(case.device.memory_bytes, sum(_outside(c, x).values()))
+        usable = usable - 1.0  # so that rounded sums stay within the device
         cached: list[Any] = []
         for i, total in enumerate(tensors):
             transient = total - phases["gradients"][i]

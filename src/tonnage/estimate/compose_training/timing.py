@@ -393,6 +393,11 @@ def _local_parameters(case: TrainingCase, x: dict[str, Any]) -> tuple[Any, Any]:
     return (dense + outer) / x["pp"], expert / x["pp"]
 
 
+def _is_staged(case: TrainingCase) -> bool:
+    """Whether collectives pass through host memory, for lack of peer access: what is gathered so, layer by layer, waits."""
+    return case.intra_kind == "pcie" and not case.device.has_p2p
+
+
 def _adapter_share(case: TrainingCase, x: dict[str, Any]) -> Any:
     """Return trained over all parameters."""
     if case.trains_all:
@@ -428,7 +433,8 @@ def _data_parallel(
         (2.0 * gather + reduce) * x["num_micro_batches"],
         reduce + where(zero >= 1, gather * (gradient > 0), reduce),
     )
-    overlap = where(is_sharded, c["overlap_ratio.sharded"], c["overlap_ratio.gradients"] * _overlaps(case))
+    sharded_overlap = 0.0 if _is_staged(case) else c["overlap_ratio.sharded"]
+    overlap = where(is_sharded, sharded_overlap, c["overlap_ratio.gradients"] * _overlaps(case))
     return collectives.exposed_seconds(communication, where(is_sharded, cover[0], cover[1]), overlap)
 
 
@@ -490,7 +496,8 @@ def step_timing(case: TrainingCase, c: Constants, x: dict[str, Any]) -> Timing:
     micro_batches = x["num_micro_batches"]
     one = _mean_layer(case, c, x, tokens)
     busy = one.products + one.attention + one.elementwise + one.recomputed
-    launched = roofline.launched_seconds(busy, one.launches, 1.0)
+    is_serial = case.software.launches == "serial"
+    launched = busy + one.launches if is_serial else roofline.launched_seconds(busy, one.launches, 1.0)
     inside = _layer_collectives(case, c, x, tokens)
     layer_seconds = launched + sum(inside.values())
     outer, head_flop = _loss_seconds(case, c, x, tokens)
