@@ -38,6 +38,7 @@ score-check: $(VENV)/.run ## hold the accuracies to their bounds, and SCORES.md 
 	$(BIN)/python validation/scores.py --check
 	$(BIN)/tonnage score $(ROWS)/training.jsonl --leave-out unit --check --json > $(VENV)/training.json
 	$(BIN)/tonnage score $(ROWS)/inference.jsonl --leave-out unit --check --bounds validation/bounds_inference.toml --json > $(VENV)/serving.json
+	$(BIN)/python validation/regret.py --check
 	$(BIN)/python validation/scores.py --compare $(VENV)/training.json $(VENV)/serving.json
 
 bench: $(VENV)/.test ## measure speed, as ratios to this machine's own

@@ -11,13 +11,15 @@ from __future__ import annotations
 import argparse
 import sys
 import tomllib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
 from tonnage import datafiles  # noqa: E402
-from tonnage.calibrate.regret import Choice, choices, failed, summary  # noqa: E402
+from tonnage.calibrate.regret import choice_object, choices, failed, summary  # noqa: E402
 from tonnage.calibrate.rows import domain_of, read_rows  # noqa: E402
 
 
@@ -26,29 +28,37 @@ def bounds() -> dict[str, float]:
     return tomllib.loads((ROOT / "validation/bounds.toml").read_text(encoding="utf-8"))["regret"]
 
 
-def table(found: list[Choice]) -> list[str]:
-    """Return a row a job."""
-    lines = [
-        "| job | card | source | layouts | regret | tau | chosen | best |",
-        "|---|---|---|--:|--:|--:|---|---|",
-    ]
-    for choice in found:
-        tau = "–" if choice.tau is None else f"{choice.tau:.2f}"
-        regret = "out of memory" if choice.ran_out else f"{100 * choice.regret_ratio:.1f} %"
-        cells = (choice.model, choice.gpu, choice.source, len(choice.ways), regret, tau, choice.chosen.id, choice.best.id)
-        lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
-    return lines
+def chosen(rows: Sequence[dict[str, Any]], leave_out: str = "source") -> dict[str, Any]:
+    """Return the figures of all jobs and each job's."""
+    found = choices([row for row in rows if (d := domain_of(row)) and d.name == "training"], leave_out)
+    return {
+        "figures": summary(found, bounds()["within"]),
+        "jobs": {one.sweep: choice_object(one) for one in found},
+    }
 
 
-def sentence(found: list[Choice]) -> str:
+def table(found: dict[str, Any]) -> Iterator[str]:
+    """Yield a row a job."""
+    yield "| job | card | source | layouts | regret [%] | tau | chosen | best |"
+    yield "|---|---|---|--:|--:|--:|---|---|"
+    for one in found["jobs"].values():
+        tau = "–" if one["tau"] is None else f"{one['tau']:.2f}"
+        regret = "out of memory" if one["ran_out"] else f"{100 * one['regret_ratio']:.1f}"
+        cells = (one["model"], one["gpu"], one["source"], one["num_ways"], regret, tau, one["chosen"], one["best"])
+        yield "| " + " | ".join(str(cell) for cell in cells) + " |"
+
+
+def sentence(found: dict[str, Any]) -> str:
     """Return the figures in words."""
-    within, figures = bounds()["within"], summary(found, bounds()["within"])
-    near, tau = round(figures["within"] * figures["n"]), figures["mean_tau"]
+    figures, held = found["figures"], bounds()
+    if not figures["n"]:
+        return "No job was measured in several layouts."
+    near = round(figures["within"] * figures["n"])
     return (
-        f"Of {figures['n']} jobs measured in several layouts, {near} ({100 * figures['within']:.0f} %, bound "
-        f"{100 * bounds()['share_at_least']:.0f} %) would have been given a layout within {100 * within:.0f} % of the best "
-        f"measured; {figures['ran_out']} one that ran out of memory. Mean regret {100 * figures['mean_regret']:.1f} %, mean "
-        f"Kendall's tau {tau:.2f}."
+        f"Of {figures['n']} jobs measured in several layouts, {near} ({100 * figures['within']:.0f} %, asked: "
+        f"{100 * held['share_at_least']:.0f} %) would have been given a layout within {100 * held['within']:.0f} % of the "
+        f"best measured, and {figures['ran_out']} one that ran out of memory (asked: {held['ran_out_at_most']}). Mean "
+        f"regret {100 * figures['mean_regret']:.1f} %, mean Kendall's tau {figures['mean_tau']:.2f}."
     )
 
 
@@ -61,11 +71,9 @@ def main() -> None:
     rows = [row for path in arguments.files for row in read_rows(path.read_text(encoding="utf-8"), str(path))]
     if not arguments.files:
         rows = read_rows(datafiles.text("measurements/training.jsonl"), "measurements/training.jsonl")
-    found = choices([row for row in rows if (d := domain_of(row)) and d.name == "training"], arguments.leave_out)
-    print("\n".join(table(found)))
-    if found:
-        print(f"\n{sentence(found)}")
-    failures = failed(summary(found, bounds()["within"]), bounds())
+    found = chosen(rows, arguments.leave_out)
+    print(*table(found), "", sentence(found), sep="\n")
+    failures = failed(found["figures"], bounds())
     print(*failures, sep="\n", file=sys.stderr) if failures else None
     sys.exit(1 if arguments.check and failures else 0)
 

@@ -122,7 +122,9 @@ def choices(rows: Sequence[Row], leave_out: str | None = "source") -> list[Choic
     for row in rows:
         if row.get("sweep") and row["id"] in items and (row.get("oom") or row.get(MEASURED)):
             jobs.setdefault(str(row["sweep"]), []).append(row)
-    return [_choice(sweep, job, way) for sweep, job in jobs.items() if len(job) > 1 and any(r.get(MEASURED) for r in job)]
+    return [
+        _choice(sweep, job, way) for sweep, job in jobs.items() if len(job) > 1 and any(r.get(MEASURED) for r in job)
+    ]
 
 
 def _choice(sweep: str, job: Sequence[Row], way: Callable[[Row], Way]) -> Choice:
@@ -134,6 +136,22 @@ def _choice(sweep: str, job: Sequence[Row], way: Callable[[Row], Way]) -> Choice
         source=str(first.get("source_key") or first.get("source") or ""),
         ways=tuple(way(row) for row in job),
     )
+
+
+def choice_object(choice: Choice) -> dict[str, Any]:
+    """Return a choice as plain values."""
+    return {
+        "sweep": choice.sweep,
+        "model": choice.model,
+        "gpu": choice.gpu,
+        "source": choice.source,
+        "num_ways": len(choice.ways),
+        "chosen": choice.chosen.id,
+        "best": choice.best.id,
+        "ran_out": choice.ran_out,
+        "regret_ratio": choice.regret_ratio,
+        "tau": choice.tau,
+    }
 
 
 def summary(found: Sequence[Choice], within: float = 0.05) -> dict[str, Any]:
@@ -154,7 +172,9 @@ def failed(figures: Mapping[str, Any], bounds: Mapping[str, float]) -> list[str]
         return ["no sweep was found"]
     lines: list[str] = []
     if figures["within"] < bounds["share_at_least"]:
-        lines.append(f"{figures['within']:.3f} of the choices are near the best, fewer than {bounds['share_at_least']:g}")
+        lines.append(
+            f"{figures['within']:.3f} of the choices are near the best, fewer than {bounds['share_at_least']:g}"
+        )
     if figures["ran_out"] > bounds["ran_out_at_most"]:
         lines.append(f"{figures['ran_out']} choices ran out of memory, more than {bounds['ran_out_at_most']:g}")
     return lines

@@ -51,7 +51,7 @@ def time_width(
         c["width.time.base"]
         + c["width.time.unknown"] * min(num_unknown, MOST_UNKNOWN)
         + c["width.time.experts"] * case.model.is_moe
-        + c["width.time.launches"] * launched
+        + c["width.time.launches"] * launched * (case.software.launches == "ahead")  # serial ones only add up
         + c["width.time.sibling"] * is_sibling
         + c["width.lengths"] * (not has_lengths)
     )
