@@ -1,77 +1,220 @@
-"""`tonnage calibrate`: logs of three engines, beside plans of the same launch."""
+"""`tonnage calibrate`: what was measured beside what was predicted, kept for later plans, shown and forgotten."""
 
 from __future__ import annotations
 
 import json
+import os
+import stat
 
 import pytest
+from tests.calibrate.test_measurements import LLAMA_2026, SERVING, TABLE, TESTS
+from tests.conftest import call_tonnage
 
-from tonnage.calibrate.log_check import read_log
-from tonnage.errors import BadFileError
 from tonnage.units import GIB, MIB
 
-VLLM = """INFO [gpu_model_runner.py:2007] Model loading took 13.50 GiB memory and 6.2 seconds
-INFO [gpu_worker.py:260] Available KV cache memory: 5.25 GiB
-INFO [kv_cache_utils.py:864] GPU KV cache size: 114,688 tokens
-INFO [gpu_model_runner.py:2603] Graph capturing finished in 6 secs, took 0.50 GiB
+ASK = ("Qwen/Qwen3-8B", "--gpu", "rtx-4090", "--quant", "bf16")
+LOG = """INFO [gpu_model_runner.py:2007] Model loading took {weights:.4f} GiB memory and 6.2 seconds
+INFO [gpu_worker.py:260] Available KV cache memory: {pool:.4f} GiB
 """
-SGLANG = """Load weight end. type=LlamaForCausalLM, dtype=torch.bfloat16, avail mem=63.8 GB, mem usage=15.00 GB.
-KV Cache is allocated. #tokens: 445124, K size: 27.17 GB, V size: 27.17 GB
-Capture cuda graph end. Time elapsed: 6.2 s. mem usage=0.50 GB. avail mem=8.0 GB.
-"""
-LLAMA = """load_tensors:        CUDA0 model buffer size =  4403.50 MiB
-load_tensors:   CPU_Mapped model buffer size =   281.81 MiB
-llama_kv_cache:      CUDA0 KV buffer size =  1024.00 MiB
-llama_context:      CUDA0 compute buffer size =   258.50 MiB
-llama_context:  CUDA_Host compute buffer size =    24.01 MiB
-"""
-
-
-def test_each_engine_is_read():
-    vllm, sglang, llama = (read_log(text, "log") for text in (VLLM, SGLANG, LLAMA))
-    assert (vllm.engine, vllm.weights_bytes, vllm.cache_tokens) == ("vllm", 13.5 * GIB, 114_688)
-    assert vllm.graph_bytes == 0.5 * GIB
-    assert (sglang.engine, sglang.cache_tokens) == ("sglang", 445_124)
-    assert sglang.cache_bytes == pytest.approx(54.34 * GIB)
-    assert llama.engine == "llama.cpp"
-    assert (llama.weights_bytes, llama.cache_bytes, llama.compute_bytes) == (4403.5 * MIB, 1024 * MIB, 258.5 * MIB)
-
-
-def test_no_log_is_refused():
-    with pytest.raises(BadFileError, match="no start-up log"):
-        read_log("hello", "x.log")
 
 
 @pytest.fixture(scope="module")
-def plan(tmp_path_factory):
-    from tests.conftest import call_tonnage
-
-    path = tmp_path_factory.mktemp("plan") / "plan.toml"
-    said = call_tonnage(
-        "plan", "openai/gpt-oss-20b", "--serve", "--gpu", "rtx-4090", "--engine", "vllm", "--pick", "1", "-o", str(path)
-    )
+def plans(tmp_path_factory):
+    """A plan for each engine."""
+    folder = tmp_path_factory.mktemp("plans")
+    for engine in ("vllm", "sglang"):
+        said = call_tonnage("plan", *ASK, "--engine", engine, "-o", str(folder / f"{engine}.toml"), "-q")
+        assert said.code == 0, said.err
+    quantised = ("--quant", "q4_k_m", "--kv", "fp16")
+    said = call_tonnage("plan", *ASK[:3], *quantised, "--engine", "llama.cpp", "-o", str(folder / "llama.toml"), "-q")
     assert said.code == 0, said.err
+    return folder
+
+
+@pytest.fixture
+def profile(tmp_path, monkeypatch):
+    path = tmp_path / "config" / "profile.toml"
+    monkeypatch.setenv("TONNAGE_PROFILE", str(path))
     return path
 
 
-def test_a_log_is_told_beside_its_plan(plan, tmp_path):
-    from tests.conftest import call_tonnage
-
-    log = tmp_path / "vllm.log"
-    log.write_text(VLLM, encoding="utf-8")
-    said = call_tonnage("calibrate", str(log), "--plan", str(plan), "--json")
+def pool_of(plans, text, tmp_path, name="vllm"):
+    """What a plan's launch is told to keep for its cache, by a comparison that keeps nothing."""
+    log = tmp_path / "probe.log"
+    log.write_text(text)
+    said = call_tonnage("calibrate", str(log), "--plan", str(plans / f"{name}.toml"), "--check", "--json")
     assert said.code == 0, said.err
-    found = {one["name"]: one for one in json.loads(said.out)["logs"][0]["quantities"]}
-    assert found["weights_bytes"]["measured"] == 13.5 * GIB
-    assert abs(found["weights_bytes"]["relative"]) < 0.03
-    assert found["cache_tokens"]["predicted"] > 0
+    found = {one["name"]: one for one in said.json["logs"][0]["quantities"]}
+    return found["cache_bytes"]["predicted"], found["weights_bytes"]["predicted"]
 
 
-def test_another_engines_log_is_refused(plan, tmp_path):
-    from tests.conftest import call_tonnage
+def write_log(plans, tmp_path, less_gib, more_weights_gib=0.0):
+    predicted, weights = pool_of(plans, LOG.format(weights=15, pool=5), tmp_path)
+    log = tmp_path / "vllm.log"
+    pool = predicted / GIB - less_gib
+    log.write_text(LOG.format(weights=weights / GIB + more_weights_gib, pool=pool))
+    return log, pool
 
+
+def capacity(*more):
+    answer = call_tonnage("plan", *ASK, *more, "--json")
+    assert answer.code == 0, answer.err
+    (plan,) = [one for one in answer.json["plans"] if one["rank"] == 1]
+    return plan
+
+
+@pytest.mark.parametrize(("less", "heavier"), [(0.9, 0.0), (-0.2, 0.0), (0.4, 0.3)])
+def test_after_a_log_the_same_launch_is_told_as_it_was(plans, profile, tmp_path, less, heavier):
+    log, pool = write_log(plans, tmp_path, less, heavier)
+    said = call_tonnage("calibrate", str(log), "--plan", str(plans / "vllm.toml"), "--json")
+    assert said.code == 0, said.err
+    assert said.json["profile"]["num_lessons"] >= 1
+    from tonnage.engines import find_engine
+    from tonnage.engines.taught import taught
+    from tonnage.estimate.compose_serving import serving_load
+    from tonnage.plan.file import read_plan
+    from tonnage.plan.profile import read_profile, teaching_of
+
+    candidate = read_plan((plans / "vllm.toml").read_text()).estimate.candidate
+    lessons = read_profile(profile.read_text(), "p").lessons
+    accounting = taught(find_engine("vllm"), teaching_of(lessons, "vllm", candidate.model.name)).accounting
+    again = accounting.memory(serving_load(candidate, accounting)).cache_bytes
+    assert again == pytest.approx(pool * GIB, abs=0.01 * GIB)
+
+
+def test_later_plans_take_it_and_forgetting_restores(plans, profile, tmp_path):
+    before = capacity("--engine", "vllm")
+    log, _ = write_log(plans, tmp_path, 0.8)
+    said = call_tonnage("calibrate", str(log), "--plan", str(plans / "vllm.toml"))
+    assert said.code == 0, said.err
+    assert "--profile here" in said.out
+    assert "what the cache pool loses" in said.out
+    after = capacity("--engine", "vllm", "--profile", "here")
+    more = after["memory"]["device"]["total_bytes"]["best"] - before["memory"]["device"]["total_bytes"]["best"]
+    assert more == pytest.approx(0.8 * GIB, abs=20 * MIB)
+    assert any("machine 'here'" in text for text in after["provenance"]["assumptions"])
+    assert capacity("--engine", "vllm") == before
+    assert capacity("--engine", "sglang", "--profile", "here") == capacity("--engine", "sglang")
+    assert call_tonnage("calibrate", "profile", "forget").code == 0
+    assert call_tonnage("calibrate", "profile", "show", "--json").json["lessons"] == []
+    assert call_tonnage("plan", *ASK, "--profile", "here").code == 2
+
+
+def test_show_export_and_forget_one(plans, profile, tmp_path):
+    assert "nothing was taught" in call_tonnage("calibrate", "profile", "show").out
+    log, _ = write_log(plans, tmp_path, 0.8, 0.3)
+    assert call_tonnage("calibrate", str(log), "--plan", str(plans / "vllm.toml"), "-q").code == 0
+    lessons = call_tonnage("calibrate", "profile", "show", "--json").json["lessons"]
+    assert {one["quantity"] for one in lessons} == {"pool_bytes", "weights_bytes"}
+    assert "vllm.log, 2026-11-30" in call_tonnage("calibrate", "profile", "show").out
+    assert call_tonnage("calibrate", "profile", "export").out == profile.read_text()
+    assert call_tonnage("calibrate", "profile", "forget", "1").code == 0
+    (left,) = call_tonnage("calibrate", "profile", "show", "--json").json["lessons"]
+    assert left["quantity"] == lessons[1]["quantity"]
+    for words in (("forget", "7"), ("forget", "x"), ("burn",)):
+        answer = call_tonnage("calibrate", "profile", *words)
+        assert (answer.code, answer.err.count("\n")) == (2, 1)
+
+
+def test_the_file_holds_no_paths_and_no_names(plans, profile, tmp_path):
+    log, _ = write_log(plans, tmp_path, 0.8)
+    call_tonnage("calibrate", str(log), "--plan", str(plans / "vllm.toml"), "-q")
+    text = profile.read_text()
+    assert str(tmp_path) not in text
+    assert os.uname().nodename not in text or len(os.uname().nodename) < 4
+    assert list(profile.parent.iterdir()) == [profile]
+
+
+def test_a_damaged_profile_is_one_line(profile):
+    profile.parent.mkdir(parents=True)
+    profile.write_text("format = 1\nlessons = ")
+    answer = call_tonnage("plan", *ASK, "--profile", "here")
+    assert (answer.code, answer.err.count("\n")) == (2, 1)
+    assert str(profile) in answer.err
+    assert call_tonnage("plan", *ASK, "--no-profile").code == 0
+    assert call_tonnage("plan", *ASK).code == 0
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="platform: root may write anywhere")
+def test_a_folder_that_takes_nothing(plans, profile, tmp_path):
+    log, _ = write_log(plans, tmp_path, 0.8)
+    profile.parent.mkdir()
+    profile.parent.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    answer = call_tonnage("calibrate", str(log), "--plan", str(plans / "vllm.toml"))
+    assert (answer.code, "cannot be written" in answer.err) == (4, True)
+
+
+def test_a_log_of_llama_cpp(plans, profile, tmp_path):
     log = tmp_path / "llama.log"
-    log.write_text(LLAMA, encoding="utf-8")
-    said = call_tonnage("calibrate", str(log), "--plan", str(plan))
-    assert said.code == 2
-    assert "the log is of llama.cpp" in said.err
+    log.write_text(LLAMA_2026)
+    said = call_tonnage("calibrate", str(log), "--plan", str(plans / "llama.toml"), "--json")
+    assert said.code == 0, said.err
+    found = {one["name"]: one for one in said.json["logs"][0]["quantities"]}
+    assert found["context_bytes"]["teaches"] == "context_bytes"
+    assert found["compute_bytes"]["teaches"] == "compute_buffer_bytes"
+    assert found["decode_tps_single"]["teaches"] == "bandwidth_ratio"
+    assert found["prefill_tps"]["teaches"] == "compute_ratio"
+
+
+@pytest.mark.parametrize("text", [json.dumps(TESTS), TABLE], ids=["json", "table"])
+def test_a_benchmark_without_a_plan(text, profile, tmp_path):
+    bench = tmp_path / "bench.txt"
+    bench.write_text(text)
+    said = call_tonnage("calibrate", str(bench), "--model", "Qwen/Qwen3-8B", "--gpu", "rtx-4090", "--json")
+    assert said.code == 0, said.err
+    (result,) = said.json["logs"]
+    found = {(one["name"], one["load"]): one for one in result["quantities"]}
+    decode = found["decode_tps_single", "1 + 128 tokens"]
+    assert decode["teaches"] == "bandwidth_ratio"
+    plain = call_tonnage("plan", *ASK[:3], "--quant", "q4_k_m", "--kv", "fp16", "--engine", "llama.cpp", "--json")
+    taught = call_tonnage(
+        "plan", *ASK[:3], "--quant", "q4_k_m", "--kv", "fp16", "--engine", "llama.cpp", "--json", "--profile", "here"
+    )
+    before, after = (one.json["plans"][0]["performance"]["tpot_seconds"]["best"] for one in (plain, taught))
+    assert after == pytest.approx(before * decode["predicted"] / decode["measured"], rel=0.1)
+
+
+def test_a_serving_benchmark(plans, profile, tmp_path):
+    bench = tmp_path / "serve.json"
+    bench.write_text(json.dumps(SERVING))
+    said = call_tonnage("calibrate", str(bench), "--plan", str(plans / "vllm.toml"), "--json")
+    assert said.code == 0, said.err
+    (one,) = said.json["logs"][0]["quantities"]
+    assert (one["name"], one["teaches"]) == ("throughput_tps", "batch_ratio")
+
+
+def test_rows_of_measured_runs(profile, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    row = {"id": "a", "engine": "llama.cpp", "model": "Qwen/Qwen3-8B", "quant": "Q4_K_M", "gpu": "RTX 4090", "n_gpus": 1,
+           "isl": 512, "osl": 128, "measured": {"decode_tps_single": 120.0}}  # fmt: skip
+    rows.write_text(json.dumps(row))
+    said = call_tonnage("calibrate", str(rows), "--json")
+    assert said.code == 0, said.err
+    assert said.json["logs"][0]["gpu"] == "rtx-4090"
+    assert said.json["profile"]["num_lessons"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "said"),
+    [
+        ("hello", (), "nothing is measured in it"),
+        (LLAMA_2026, ("--plan", "{vllm}"), "measured was llama.cpp"),
+        (LOG.format(weights=15, pool=5) + "config: tensor_parallel_size=2", ("--plan", "{vllm}"), "tp=2"),
+        (json.dumps(SERVING | {"model_id": "x/y"}), (), "which model ran"),
+        (LOG.format(weights=15, pool=5), ("--plan", "{vllm}", "--profile", "a b"), "is no label"),
+    ],
+)
+def test_what_does_not_belong_together(text, more, said, plans, profile, tmp_path):
+    log = tmp_path / "x.log"
+    log.write_text(text)
+    answer = call_tonnage("calibrate", str(log), *(one.format(vllm=plans / "vllm.toml") for one in more))
+    assert (answer.code, answer.err.count("\n")) == (2, 1)
+    assert said in answer.err
+    assert not profile.exists()
+
+
+def test_a_log_of_another_model_is_told(plans, profile, tmp_path):
+    log = tmp_path / "x.log"
+    log.write_text(LOG.format(weights=15, pool=5) + "with config: model='meta-llama/Llama-3.1-8B'")
+    answer = call_tonnage("calibrate", str(log), "--plan", str(plans / "vllm.toml"), "--check")
+    assert "warning: the file is of meta-llama/Llama-3.1-8B" in answer.err

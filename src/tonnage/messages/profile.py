@@ -6,8 +6,8 @@ from typing import Final
 
 MESSAGES: Final = {
     "used": (
-        "{quantities}: as {num} file(s) of machine '{machine}' taught, last {day} (--no-profile leaves it out)",
-        "{quantities}：采用机器“{machine}”的 {num} 个文件的实测，最近 {day}（--no-profile 可不用）",
+        "machine '{machine}' taught, in {num} file(s) until {day}: {quantities} (--no-profile leaves it out)",
+        "采用机器“{machine}”截至 {day} 的 {num} 个文件的实测：{quantities}（--no-profile 可不用）",
     ),
     "non_torch_bytes": ("memory outside torch", "torch 之外的显存"),
     "context_bytes": ("memory outside the engine's buffers", "引擎缓冲区之外的显存"),

@@ -32,12 +32,16 @@ __all__ = [
     "Observation",
     "Profile",
     "Quantity",
+    "belief_of",
     "believed",
     "forget",
+    "is_believed",
     "learn",
+    "lessons_on",
     "quantity",
     "read_profile",
     "teaching_of",
+    "unknown_machine",
     "write_profile",
 ]
 
@@ -151,25 +155,21 @@ def believed(moves: Sequence[float], noises: Sequence[float], spread: float) -> 
     >>> round(believed([9.0], [0.01], 0.15)[0], 3)
     0.0
     """
+    seen = sorted(zip(moves, noises, strict=True))
 
     def cost(x: float) -> float:
-        tails = (
-            _TAIL**2 * math.log1p(((x - move) / noise / _TAIL) ** 2) for move, noise in zip(moves, noises, strict=True)
-        )
-        return (x / spread) ** 2 + sum(tails)
+        return (x / spread) ** 2 + sum(_TAIL**2 * math.log1p(((x - move) / noise / _TAIL) ** 2) for move, noise in seen)
 
     def weights(x: float) -> list[float]:
-        return [
-            1 / (1 + ((x - move) / noise / _TAIL) ** 2) / noise**2 for move, noise in zip(moves, noises, strict=True)
-        ]
+        return [1 / (1 + ((x - move) / noise / _TAIL) ** 2) / noise**2 for move, noise in seen]
 
     def settle(x: float) -> float:
         for _ in range(_ROUNDS):
             given = weights(x)
-            x = sum(w * move for w, move in zip(given, moves, strict=True)) / (1 / spread**2 + sum(given))
+            x = sum(w * move for w, (move, _) in zip(given, seen, strict=True)) / (1 / spread**2 + sum(given))
         return x
 
-    best = min((settle(start) for start in (0.0, *moves)), key=cost)
+    best = min((settle(start) for start in (0.0, *(move for move, _ in seen))), key=cost)
     return best, (1 / spread**2 + sum(weights(best))) ** -0.5
 
 
@@ -183,6 +183,12 @@ def _belief(lesson: Lesson, model: str) -> tuple[float, float]:
     share = 1.0 if own else about.share
     value, rest = believed([one.moved(about.kind) for one in used], [one.noise for one in used], about.spread)
     return share * value, share * (1 - (rest / about.spread) ** 2)
+
+
+def belief_of(lesson: Lesson, model: str) -> float:
+    """Return what is believed of a quantity for a model: bytes to add, or a factor."""
+    value, _ = _belief(lesson, model)
+    return value if quantity(lesson.quantity).kind == "bytes" else math.exp(value)
 
 
 def is_believed(lesson: Lesson, one: Observation) -> bool:
@@ -243,7 +249,7 @@ def _said(lessons: Sequence[Lesson]) -> tuple[str, ...]:
         return ()
     days = sorted({one.day for lesson in lessons for one in lesson.observations})
     files = {(one.file, one.digest) for lesson in lessons for one in lesson.observations}
-    names = ", ".join(dict.fromkeys(say(f"profile.{lesson.quantity}") for lesson in lessons))
+    names = " + ".join(dict.fromkeys(say(f"profile.{lesson.quantity}") for lesson in lessons))
     machine = lessons[0].machine
     return (say("profile.used", machine=machine, quantities=names, num=len(files), day=days[-1]),)
 
@@ -288,8 +294,14 @@ def forget(profile: Profile, numbers: Sequence[int] = (), machine: str = "") -> 
 def write_profile(profile: Profile) -> str:
     """Return a profile as the text of its file."""
     head = "# What this machine's own measurements taught tonnage: `tonnage calibrate profile show` reads it, `… forget` undoes it."
-    table = {"format": FORMAT, "written_by": f"tonnage {__version__}", **encode(profile)}
-    return f"{head}\n{to_toml(table)}\n"
+    lines = [head, to_toml({"format": FORMAT, "written_by": f"tonnage {__version__}"})]
+    for lesson in profile.lessons:
+        table = encode(lesson)
+        observations = table.pop("observations", [])
+        lines += ["", "[[lessons]]", to_toml(table)]
+        for one in observations:
+            lines += ["", "[[lessons.observations]]", to_toml(one)]
+    return "\n".join(line.rstrip("\n") for line in lines) + "\n"
 
 
 def read_profile(text: str, where: str) -> Profile:
@@ -310,7 +322,10 @@ def read_profile(text: str, where: str) -> Profile:
         raise BadFileError("not a profile of a machine", where=where, fix=fix)
     if version > FORMAT:
         raise BadFileError(f"format {version} is newer than this tonnage knows ({FORMAT})", where=where, fix=fix)
-    profile = Decoder(where).read(Profile, table, "profile")
+    try:
+        profile = Decoder(where).read(Profile, table, "profile")
+    except BadFileError as error:
+        raise BadFileError(error.what, where=error.where, fix=fix) from None
     for number, lesson in enumerate(profile.lessons, 1):
         _check(lesson, f"{where}: lesson {number}", fix)
     return profile
