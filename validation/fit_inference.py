@@ -22,12 +22,24 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from tonnage import datafiles  # noqa: E402
 from tonnage.calibrate.inference_fit import fitted  # noqa: E402
-from tonnage.calibrate.inference_score import DOMAIN, ERROR_NAMES, family_of, is_fit_row, observed, scope_of_row  # noqa: E402
+from tonnage.calibrate.inference_score import (  # noqa: E402
+    DOMAIN,
+    ERROR_NAMES,
+    MEMORY_ERROR_NAMES,
+    family_of,
+    is_fit_row,
+    limits_of_row,
+    observed,
+    scope_of_row,
+)
 from tonnage.calibrate.rows import read_rows  # noqa: E402
 
 ENGINES = ROOT / "src/tonnage/data/engines"
 _INSIDE = 0.8
 _FEWEST_SERIES = 5
+_FITTED_SPEEDS = ("decode_tps_single", "prefill_tps", "throughput_tps")
+_LEAST_WIDTH = 0.002  # what logs round away
+_LIMITED = frozenset({"vllm", "sglang"})  # the cache takes what the limits leave: rows that tell none are another kind
 _ENTRY = re.compile(r"\[\[constant\]\]\n(?:(?!\n\[).)*", re.DOTALL)
 
 
@@ -71,22 +83,33 @@ def errors_of(rows: list[dict]) -> dict[str, float]:
     by_id = {row["id"]: row for row in rows}
     series = defaultdict(lambda: defaultdict(list))
     for one in DOMAIN.score([row for row in rows if row.get("tier") in ("A", "B")], "unit"):
-        if one.ape is None or (one.metric in ERROR_NAMES and one.trust not in ("A", "B")):
+        is_known = one.metric in MEMORY_ERROR_NAMES or (one.metric in _FITTED_SPEEDS and one.trust in ("A", "B"))
+        if one.ape is None or not one.predicted or not is_known:
             continue
         engine, placement = scope_of_row(by_id[one.id])
-        series[engine, one.metric, placement][one.group or one.id].append(abs(one.measured / one.predicted - 1))
+        series[_width_key(engine, one.metric, placement, limits_of_row(by_id[one.id]))][one.group or one.id].append(
+            abs(one.measured / one.predicted - 1)
+        )
     found: dict[str, float] = {}
-    for (engine, metric, placement), groups in series.items():
+    for key, groups in sorted(series.items()):
         errors = [error for group in groups.values() for error in group]
         weights = np.array([1 / len(group) for group in groups.values() for _ in group])
         order = np.argsort(errors)
         share = np.cumsum(weights[order]) / weights.sum()
         width = float(np.array(errors)[order][np.searchsorted(share, _INSIDE)])
-        print(f"  {engine:14s} {metric:18s} {placement:8s} {len(groups):4d} series  80 % within {width:.3f}")
-        if metric in ("decode_tps_single", "prefill_tps", "throughput_tps") and len(groups) >= _FEWEST_SERIES:
-            name = re.sub(r"[.-]", "_", engine)
-            found[f"{name}:{ERROR_NAMES[metric]}:placement={placement}"] = min(width, 1.0)
+        print(f"  {key:60s} {len(groups):4d} series  80 % within {width:.3f}")
+        if len(groups) >= _FEWEST_SERIES:
+            found[key] = min(max(width, _LEAST_WIDTH), 1.0)
     return found
+
+
+def _width_key(engine: str, metric: str, placement: str, limits: str) -> str:
+    """Return the key of the constant that holds a metric's half-width."""
+    name = re.sub(r"[.-]", "_", engine)
+    if metric in ERROR_NAMES:
+        return f"{name}:{ERROR_NAMES[metric]}:placement={placement}"
+    is_assumed = limits == "assumed" and engine in _LIMITED and metric != "weights_gib"
+    return f"{name}:{MEMORY_ERROR_NAMES[metric]}" + ":limits=assumed" * is_assumed
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from tonnage import datafiles
 from tonnage.calibrate.inference_fit import Observation
 from tonnage.calibrate.row_fields import (
     cache_formats,
@@ -18,6 +19,7 @@ from tonnage.calibrate.row_fields import (
     weights_format,
 )
 from tonnage.calibrate.row_models import model_of_row
+from tonnage.engines.sglang.accounting import default_limits as sglang_limits
 from tonnage.engines.vllm.accounting import default_limits
 from tonnage.estimate.compose_serving import (
     serving_load,
@@ -98,7 +100,8 @@ def case_of_row(row: Row) -> Case:
     stated_context = number(row.get("ctx")) or _noted_context(row)
     context = int(stated_context or input_tokens + output_tokens)
     concurrency = int(number(row.get("concurrency")) or 1)
-    extra = {"version": _dated_version(row) if engine in _GGUF else _version(row)}
+    version = _dated_version(row) if engine in _GGUF else _version(row) or _released_version(row, engine)
+    extra = {"version": version}
     if (file_amount := number(row.get("file_size_gib"))) and engine in _GGUF:
         extra["file_bytes"] = str(round(file_amount * GIB))
     if values != keys:
@@ -121,7 +124,11 @@ def case_of_row(row: Row) -> Case:
             input_tokens=max(input_tokens, 1),
             output_tokens=max(output_tokens, 1),
         ),
-        cluster=Cluster(node=Node(devices=devices, host=host, intra_link=_link(row, devices))),
+        cluster=Cluster(
+            node=Node(
+                devices=devices, host=host, intra_link=_link(row, devices), reserved_bytes=_taken_before(row, devices)
+            )
+        ),
         engine=engine,
         layout=layout,
         precision=Precision(weights=weights, kv=keys, compute=_compute(weights, devices[0], engine)),
@@ -146,6 +153,12 @@ def case_of_row(row: Row) -> Case:
         is_host_known=is_host_known,
         num_drafted=float(extra.get("draft_tokens", 0)),
     )
+
+
+def _taken_before(row: Row, devices: tuple[Device, ...]) -> int:
+    """Return what was taken of each device before the engine started, where a row tells what was free."""
+    match = re.search(r"([\d.]+) GB free", str(row.get("gpu") or ""))
+    return max(0, round(devices[0].memory_bytes - float(match[1]) * GIB)) if match else 0
 
 
 def _said(row: Row) -> str:
@@ -185,6 +198,22 @@ def _version(row: Row) -> str:
     text = re.sub(r"^(0\.\d)x", r"\g<1>0", text)
     match = re.search(r"<=\s*(\d+\.\d+)", text) or re.match(r"v?(\d+\.\d+[\w.]*)", text)
     return match[1].rstrip(".x") if match and not match[1].startswith("0.1.dev") else ""
+
+
+_MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+
+
+def _released_version(row: Row, engine: str) -> str:
+    """Return the version that was newest when a row was taken, where it tells only the day or the month."""
+    text = f"{row.get('date') or ''} {row.get('engine_version') or ''}".lower()
+    if match := re.search(r"\b(20\d\d)-(\d\d)(?:-(\d\d))?\b", text):
+        day = f"{match[1]}-{match[2]}-{match[3] or 15}"
+    elif match := re.search(rf"\b({'|'.join(_MONTHS)})[a-z]* (20\d\d)\b", text):
+        day = f"{match[2]}-{_MONTHS.index(match[1]) + 1:02}-15"
+    else:
+        return ""
+    before = [one for one in datafiles.rows("engines/releases.csv") if one["engine"] == engine and one["day"] <= day]
+    return max(before, key=lambda one: one["day"])["version"] if before else ""
 
 
 def _dated_version(row: Row) -> str:
@@ -334,6 +363,14 @@ def load_of_case(case: Case, accounting: EngineAccounting) -> ServingLoad:
         return replace(load, num_cpu_layers=_fewest_host_layers(load, accounting))
     if case.candidate.engine == "vllm" and settings.max_num_seqs is None:
         load = replace(load, max_num_seqs=at_least(default_limits(load)[0], load.concurrency))
+    if case.candidate.engine == "sglang":
+        ratio, chunk, state_ratio = sglang_limits(load)
+        load = replace(
+            load,
+            state_ratio=state_ratio,
+            utilization_ratio=settings.utilization_ratio or ratio,
+            max_batched_tokens=settings.max_batched_tokens or chunk,
+        )
     return load
 
 

@@ -18,7 +18,17 @@ from tonnage.estimate.serving import ServingLoad, ServingMemory
 from tonnage.estimate.types import EngineAccounting, Interval
 from tonnage.units import GIB, MIB
 
-__all__ = ["DOMAIN", "ERROR_NAMES", "family_of", "is_fit_row", "observed", "scope_of_row", "speed_tier"]
+__all__ = [
+    "DOMAIN",
+    "ERROR_NAMES",
+    "MEMORY_ERROR_NAMES",
+    "family_of",
+    "is_fit_row",
+    "limits_of_row",
+    "observed",
+    "scope_of_row",
+    "speed_tier",
+]
 
 MEMORY_METRICS: Final = ("weights_gib", "kv_cache_gib", "kv_cache_tokens", "total_used_mib")
 SPEED_METRICS: Final = ("decode_tps_single", "prefill_tps", "throughput_tps", "ttft_ms", "tpot_ms")
@@ -52,14 +62,19 @@ def is_fit_row(row: Row) -> bool:
     return speed_tier(row) in ("A", "B") and str(row.get("source_key") or row.get("source") or "") not in _UNCITABLE
 
 
+def limits_of_row(row: Row) -> str:
+    """Return whether a row tells what decides the size of its cache, or the engine's own limits are taken."""
+    keys = ("engine_version", "gpu_memory_utilization", "max_num_seqs")
+    return "stated" if all(row.get(key) for key in keys) else "assumed"
+
+
 def _kind(row: Row, metric: str) -> str:
     """Return what sort of row it is, by what its errors are told apart."""
     if metric == "throughput_tps":
         kind = "moe" if row.get("is_moe") else "dense"
         return kind if speed_tier(row) == "B" else f"{kind}, tier {speed_tier(row)}"
     if metric in ("kv_cache_gib", "kv_cache_tokens"):
-        keys = ("engine_version", "gpu_memory_utilization", "max_num_seqs")
-        return "stated" if all(row.get(key) for key in keys) else "assumed"
+        return limits_of_row(row)
     if metric in SPEED_METRICS:
         where = str(row.get("placement") or "unknown")
         where = "host" if where in ("experts_cpu", "layers_cpu") else where
@@ -193,8 +208,8 @@ ERROR_NAMES: Final = {
     "decode_tps_single": "relative_error", "tpot_ms": "relative_error", "prefill_tps": "prefill_relative_error",
     "ttft_ms": "prefill_relative_error", "throughput_tps": "batch_relative_error",
 }  # fmt: skip
-_MEMORY_ERRORS: Final = {"weights_gib": "weights_relative_error", "kv_cache_gib": "cache_relative_error",
-                         "kv_cache_tokens": "cache_relative_error", "total_used_mib": "memory_relative_error"}  # fmt: skip
+MEMORY_ERROR_NAMES: Final = {"weights_gib": "weights_relative_error", "kv_cache_gib": "cache_relative_error",
+                             "kv_cache_tokens": "cache_relative_error", "total_used_mib": "memory_relative_error"}  # fmt: skip
 
 
 def _scored(item: _Prepared, metric: str, measured: float | bool, values: Mapping[str, float]) -> Scored:
@@ -209,7 +224,8 @@ def _scored(item: _Prepared, metric: str, measured: float | bool, values: Mappin
         value = _memory_value(item, metric)
         if value is None:
             return Scored(measured=measured, refused="the engine prints no such figure", **about)
-        width = item.accounting.constants.value(_MEMORY_ERRORS[metric], item.load.version)
+        limits = limits_of_row(item.row)
+        width = item.accounting.constants.value(MEMORY_ERROR_NAMES[metric], item.load.version, limits=limits)
     else:
         one = item.observations[metric]
         value = float(predicted([one], values)[0]) * (1e3 if metric.endswith("_ms") else 1.0)

@@ -98,12 +98,17 @@ def _keeps_fp8_cache(row: Row) -> bool:
     """Whether the cache follows the checkpoint: those that ModelOpt quantised to 8 or 4 bits say fp8.
 
     `kv_cache_quant_algo` of hf_quant_config.json in the checkpoints that NVIDIA/TensorRT-LLM
-    docs/source/performance/perf-overview.md names; gpt-oss says nothing, and is given fp8 on Blackwell.
+    docs/source/performance/perf-overview.md names; gpt-oss says nothing, and is given fp8 on Blackwell. vLLM follows it
+    (vllm/model_executor/layers/quantization/modelopt.py, vLLM 0.11.2), there it is taken for NVFP4 of NVIDIA or where no
+    maker is named: llm-compressor's checkpoints keep the model's own type.
     """
     text = f"{row.get('quant')} {row.get('weight_dtype')}".lower()
-    return engine_of_row(row) == "tensorrt-llm" and (
-        "fp4" in text or ("fp8" in text and "gpt-oss" not in str(row.get("model")))
-    )
+    engine = engine_of_row(row)
+    maker = re.search(r"^(\w[\w-]*)/", str(row.get("model"))) or re.search(r"\((\w+)\)", str(row.get("quant") or ""))
+    is_own = maker is None or maker[1].lower() in ("nvidia", "modelopt")
+    if engine == "tensorrt-llm":
+        return "fp4" in text or ("fp8" in text and "gpt-oss" not in str(row.get("model")))
+    return engine == "vllm" and "nvfp4" in text and is_own
 
 
 def cache_formats(row: Row) -> tuple[str, str]:

@@ -87,6 +87,7 @@ def serving_load(candidate: Candidate, accounting: EngineAccounting) -> ServingL
         link_bytes_per_s=link.bytes_per_s * link.achieved_ratio if link else 10e9,
         link_latency_seconds=link.latency_seconds if link else 2e-5,
         is_unified_memory=device.is_unified_memory,
+        compute_capability=float(device.compute_capability or 0) if device.vendor.lower() == "nvidia" else 0.0,
         is_switched=link is not None and link.kind == "nvlink",
         tp=layout.tp,
         pp=layout.pp,

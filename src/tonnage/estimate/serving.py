@@ -40,6 +40,7 @@ class CacheGroup:
     num_selected_tokens: int | None = None  # a sparse selector reads only so many
     num_latent_values: int = 0  # elements of the latent that are values
     num_full_elements: int = 0  # keys and values of all heads, with the latent undone
+    is_chunked: bool = False  # the window is a chunk that attention does not look over
 
 
 @noun
@@ -85,6 +86,7 @@ class ServingShape:
     cache_groups: tuple[CacheGroup, ...]
     state_groups: tuple[StateGroup, ...]
     bytes_per_parameter: float  # of the matrices, over all
+    family: str = ""
     cache: dict[Any, Any] = field(default_factory=dict[Any, Any])  # stages already worked out
 
     @property
@@ -153,6 +155,7 @@ class ServingLoad:
     link_bytes_per_s: BytesPerS
     link_latency_seconds: Seconds
     is_unified_memory: bool
+    compute_capability: float = 0.0  # of NVIDIA's devices; 0 where it is not known
     is_switched: bool = False  # NVLink joins the devices
     tp: Count = 1
     pp: Count = 1
@@ -169,6 +172,7 @@ class ServingLoad:
     max_num_seqs: Count = 16
     max_batched_tokens: Count = 2048
     utilization_ratio: Ratio = 0.9
+    state_ratio: float = 0.0  # recurrent states over cache, where the engine divides by a share; 0: states as needed
     has_flash_attention: bool = True
     most_score_bytes: Bytes = math.inf  # scores of attention that are kept at once without flash attention
     library: str = ""  # the matrix library, where it matters: rocblas, hipblaslt

@@ -70,6 +70,7 @@ def _shape(model: Model, weights_format: str) -> ServingShape:
     matrix_total = sum(totals.values())
     return ServingShape(
         name=model.name,
+        family=model.family,
         hidden_size=model.hidden_size,
         vocab_size=model.vocab_size,
         num_heads=max((mixer.num_heads for mixer in attentions), default=1),
@@ -198,6 +199,7 @@ def _cache_groups(model: Model) -> tuple[CacheGroup, ...]:
                     num_index_elements=0,
                     window_tokens=mixer.window_tokens or mixer.chunk_tokens,
                     is_latent=False,
+                    is_chunked=mixer.window_tokens is None and mixer.chunk_tokens is not None,
                     flop_per_pair=2.0 * mixer.num_heads * (mixer.head_dim + value_dim),
                     latent_flop_per_pair=2.0 * mixer.num_heads * (mixer.head_dim + value_dim),
                 )

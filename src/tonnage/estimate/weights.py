@@ -350,10 +350,22 @@ class WeightFormat:
     is_experts_first: bool = False  # a mixture of experts has only its routed experts quantised
 
 
-def _format(name: str, kind: str, matrix_bytes: MatrixBytes, *, is_experts_first: bool = False) -> WeightFormat:
+def _format(
+    name: str,
+    kind: str,
+    matrix_bytes: MatrixBytes,
+    *,
+    is_experts_first: bool = False,
+    quantizes: frozenset[str] = _LINEAR,
+) -> WeightFormat:
     bits = round(8 * matrix_bytes(4096, 4096) / 4096**2, 3)
     return WeightFormat(
-        name=name, bits_per_weight=bits, matrix_bytes=matrix_bytes, kind=kind, is_experts_first=is_experts_first
+        name=name,
+        bits_per_weight=bits,
+        matrix_bytes=matrix_bytes,
+        kind=kind,
+        is_experts_first=is_experts_first,
+        quantizes=quantizes,
     )
 
 
@@ -381,7 +393,14 @@ FORMATS: Final[Mapping[str, WeightFormat]] = {
         _format("nf4", "bitsandbytes", lambda rows, columns: nf4_bytes(rows * columns)),
         _format("nf4_double", "bitsandbytes", lambda rows, columns: nf4_bytes(rows * columns, 1)),
         _format("mxfp4", "float", micro_fp4_bytes, is_experts_first=True),
-        _format("nvfp4", "float", lambda rows, columns: micro_fp4_bytes(rows, columns, 16, 2)),
+        # recipes leave linear attention in 16 bits: vllm-project/llm-compressor examples/quantization_w4a4_fp4
+        # (`re:.*linear_attn.*` ignored), nvidia/Qwen3.5-122B-A10B-NVFP4 hf_quant_config.json
+        _format(
+            "nvfp4",
+            "float",
+            lambda rows, columns: micro_fp4_bytes(rows, columns, 16, 2),
+            quantizes=_LINEAR - {LINEAR_ATTENTION},
+        ),
         *(_gguf_format(name) for name in BASE_TYPES),
     )
 }
@@ -432,7 +451,7 @@ def weights_bytes(model: Model, format_name: str) -> dict[str, int]:
     """Return the bytes of a model's weights in a format, by component.
 
     A format keeps what its makers keep: routers, norms, embeddings and the head, and the encoder; bitsandbytes
-    quantises every linear layer but the head; MXFP4 takes only the experts of a mixture. Where the format is the
+    quantises every linear layer but the head; MXFP4 takes only the experts of a mixture, NVFP4 all but linear attention. Where the format is the
     checkpoint's own, the checkpoint's list of unquantised parts holds. GGUF is the text model's file: the encoder is
     a file of its own and left out.
 

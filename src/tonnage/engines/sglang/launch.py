@@ -5,7 +5,7 @@ Flags as in python/sglang/srt/server_args.py; the long forms `--tensor-parallel-
 
 from __future__ import annotations
 
-from tonnage.engines.sglang.accounting import ACCOUNTING, Accounting
+from tonnage.engines.sglang.accounting import ACCOUNTING, Accounting, num_state_slots
 from tonnage.engines.types import Launch
 from tonnage.estimate.compose_serving import serving_load
 from tonnage.estimate.types import Candidate
@@ -30,6 +30,8 @@ def arguments(candidate: Candidate, accounting: Accounting) -> list[str]:
             argv += [flag, str(ways)]
     if precision.kv.startswith("fp8"):
         argv += ["--kv-cache-dtype", precision.kv if precision.kv != "fp8" else "fp8_e4m3"]
+    if load.shape.state_groups:
+        argv += ["--max-mamba-cache-size", str(int(num_state_slots(load)))]
     own = candidate.model.quantization.scheme if candidate.model.quantization else None
     if precision.weights in _ONLINE and own != precision.weights:
         argv += ["--quantization", _ONLINE[precision.weights]]
