@@ -101,6 +101,7 @@ def serving_load(candidate: Candidate, accounting: EngineAccounting) -> ServingL
         output_tokens=workload.output_tokens,
         cache_bytes_per_element=(CACHE_BYTES_PER_ELEMENT[kv] + CACHE_BYTES_PER_ELEMENT[extra.get("value_cache", kv)])
         / 2,
+        key_over_value_bytes=CACHE_BYTES_PER_ELEMENT[kv] - CACHE_BYTES_PER_ELEMENT[extra.get("value_cache", kv)],
         compute_bytes_per_element=BYTES_PER_ELEMENT.get(compute, 2.0),
         has_flash_attention=candidate.settings.has_flash_attention,
         most_score_bytes=float(extra.get("score_bytes", "inf")),

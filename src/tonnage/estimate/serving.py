@@ -40,6 +40,7 @@ class CacheGroup:
     num_selected_tokens: int | None = None  # a sparse selector reads only so many
     num_latent_values: int = 0  # elements of the latent that are values
     num_full_elements: int = 0  # keys and values of all heads, with the latent undone
+    num_full_values: int = 0  # those of them that are values
     is_chunked: bool = False  # the window is a chunk that attention does not look over
 
 
@@ -167,7 +168,8 @@ class ServingLoad:
     concurrency: Count = 1  # of one replica
     input_tokens: Count = 1024
     output_tokens: Count = 256
-    cache_bytes_per_element: Ratio = 2.0
+    cache_bytes_per_element: Ratio = 2.0  # keys and values alike
+    key_over_value_bytes: Ratio = 0.0  # an element of keys less one of values
     compute_bytes_per_element: Ratio = 2.0
     max_num_seqs: Count = 16
     max_batched_tokens: Count = 2048

@@ -172,9 +172,21 @@ def cache_bytes_of_group(load: ServingLoad, group: CacheGroup, num_layers: Count
 
     Notes
     -----
-    Derived.
+    Derived: as many keys as values, unless a latent is kept or undone.
     """
-    return num_layers * num_tokens * cache_elements_per_token(load, group) * load.cache_bytes_per_element
+    element_bytes = load.cache_bytes_per_element
+    if group.is_latent and load.key_over_value_bytes:
+        element_bytes = element_bytes + (0.5 - _values_ratio(load, group)) * load.key_over_value_bytes
+    return num_layers * num_tokens * cache_elements_per_token(load, group) * element_bytes
+
+
+def _values_ratio(load: ServingLoad, group: CacheGroup) -> float:
+    """Return the share of a latent layer's cache that is kept in the values' type."""
+    if load.latent_cache == "full":
+        return group.num_full_values / group.num_full_elements
+    if load.latent_cache == "latent_and_values":
+        return group.num_latent_values / (group.num_elements_per_head + group.num_latent_values)
+    return 0.0
 
 
 def state_bytes_per_sequence(

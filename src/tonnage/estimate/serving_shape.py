@@ -221,6 +221,7 @@ def _latent_group(mixer: LatentAttention, layers: tuple[int, ...]) -> CacheGroup
         num_selected_tokens=mixer.indexer.top_k if mixer.indexer else None,
         num_latent_values=mixer.kv_lora_rank,
         num_full_elements=mixer.num_heads * head,
+        num_full_values=mixer.num_heads * mixer.v_head_dim,
     )
 
 

@@ -290,7 +290,7 @@ class BlockCut:
         """
         if at < (0, 21):
             return num_blocks // at_least(self.num_groups, 1) * self.block_tokens
-        return num_blocks / at_least(blocks_per_request, 1) * num_tokens
+        return num_blocks / at_least(blocks_per_request, 1) * num_tokens // 1
 
 
 def block_cut(load: ServingLoad, has: Held, constants: Constants) -> BlockCut:
