@@ -18,11 +18,13 @@ from tonnage.estimate.compose_serving import (
     short_by_bytes,
     smallest_num_cpu_expert_layers,
 )
+from tonnage.estimate.serving_limits import serving_limits
 from tonnage.estimate.serving_speed import serving_times
 from tonnage.estimate.types import Candidate, EngineSettings, Offload
 from tonnage.hardware.types import Cluster, Device, Host, Link, Node
 from tonnage.model.types import Attention, GatedDeltaNet, LatentAttention, Layer, Mlp, Model, Moe
-from tonnage.units import GIB
+from tonnage.search.space import cache_formats
+from tonnage.units import GIB, MIB
 from tonnage.workload.precision import Precision
 from tonnage.workload.types import Serving
 
@@ -74,6 +76,9 @@ def candidate(name: str, engine: str, memory_gib: float, host_gib: float = 64.0,
     )
 
 
+SLOTTED = {"llama.cpp", "ik_llama.cpp", "ollama", "transformers"}  # one slot a request, and the whole device
+
+
 def fits(load, accounting) -> bool:
     return float(short_by_bytes(load, accounting.memory(load))) <= 0
 
@@ -107,6 +112,52 @@ def test_fewest_expert_layers_on_the_host(engine, name, memory_gib, host_gib):
     number = smallest_num_cpu_expert_layers(load, engine.accounting)
     tried = [fits(replace(load, num_cpu_expert_layers=n), engine.accounting) for n in range(load.shape.num_layers + 1)]
     assert number == (tried.index(True) if True in tried else None)
+
+
+def on(one: Candidate, memory_bytes: int) -> Candidate:
+    devices = tuple(replace(device, memory_bytes=memory_bytes) for device in one.cluster.node.devices)
+    return replace(one, cluster=replace(one.cluster, node=replace(one.cluster.node, devices=devices)))
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
+@given(name=st.sampled_from(sorted(MODELS)), **SIZES)
+@settings(max_examples=8, deadline=None)
+def test_limits_are_the_last_that_fit(engine, name, memory_gib, context_tokens, concurrency):
+    """Sequences, share of the device, and the device itself: the limit fits, one step beyond it does not."""
+    one = candidate(name, engine.name, memory_gib, context_tokens=context_tokens, concurrency=concurrency)
+    load, accounting = serving_load(one, engine.accounting), engine.accounting
+    found = serving_limits(one, accounting)
+    if found.max_num_seqs is None:
+        assert engine.name in SLOTTED
+    elif found.max_num_seqs:
+        assert fits(replace(load, max_num_seqs=found.max_num_seqs), accounting)
+        assert found.max_num_seqs == 1 << 14 or not fits(replace(load, max_num_seqs=found.max_num_seqs + 1), accounting)
+    else:
+        assert not fits(replace(load, max_num_seqs=concurrency), accounting)
+    share = found.least_utilization_ratio
+    if share is None:
+        assert engine.name in SLOTTED or not fits(replace(load, utilization_ratio=1.0), accounting)
+    else:
+        assert fits(replace(load, utilization_ratio=share), accounting)
+        assert not fits(replace(load, utilization_ratio=share - 0.01), accounting)
+    least = found.least_memory_bytes
+    assert least is not None
+    assert fits(serving_load(on(one, least), accounting), accounting)
+    assert not fits(serving_load(on(one, least - MIB), accounting), accounting)
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
+@given(name=st.sampled_from(sorted(MODELS)), context_tokens=st.integers(4096, 60_000), concurrency=st.integers(1, 8))
+@settings(max_examples=6, deadline=None)
+def test_a_smaller_cache_format_never_holds_less(engine, name, context_tokens, concurrency):
+    """The walk over formats takes the first that fits: fewer bits need no more memory."""
+    one = candidate(name, engine.name, 16.0, context_tokens=context_tokens, concurrency=concurrency)
+    needs = []
+    for kv in cache_formats(engine.traits):
+        load = serving_load(replace(one, precision=replace(one.precision, kv=kv)), engine.accounting)
+        needs.append((load.cache_bytes_per_element, float(engine.accounting.memory(load).device_bytes())))
+    in_order = sorted(needs)
+    assert [total for _, total in in_order] == sorted(total for _, total in in_order)
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)

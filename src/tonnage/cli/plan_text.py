@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from tonnage.cli.money_text import money_lines
@@ -11,7 +12,7 @@ from tonnage.estimate.types import Estimate, Interval
 from tonnage.estimate.weights import checkpoint_format
 from tonnage.messages import say
 from tonnage.model.types import Model
-from tonnage.plan.report import launch_words
+from tonnage.plan.report import launch_words, limits_of
 from tonnage.plan.scene import share_label, where_it_lives
 from tonnage.plan.types import Answer, Plan, Rejection, Request
 from tonnage.units import GIB, format_bytes, format_count, format_seconds
@@ -199,11 +200,25 @@ def _training_columns(estimate: Estimate) -> dict[str, str]:
     }
 
 
+def _limits(estimate: Estimate) -> Iterator[str]:
+    """Say how far a serving plan goes with all else as it is, and the least memory of a device that does."""
+    found, load = limits_of(estimate), estimate.candidate.workload
+    if found is None or not isinstance(load, Serving):
+        return
+    context, requests = f"{found.max_context_tokens:,}", f"{found.max_concurrency:,}"
+    if found.max_concurrency > 1:
+        yield say("plan.limits", context=context, requests=requests, asked=f"{load.context_tokens:,}")
+    else:
+        yield say("plan.limits_one", context=context)
+    if found.least_memory_bytes is not None:
+        yield say("plan.least_memory", memory=format_bytes(found.least_memory_bytes))
+
+
 def _notes(plans: tuple[Plan, ...]) -> list[str]:
     """Say why each plan stands where it stands, and what stands against it."""
     lines: list[str] = []
     for plan in plans:
-        texts = [*plan.reasons, *plan.warnings]
+        texts = [*plan.reasons, *(_limits(plan.estimate) if plan.rank == 1 else ()), *plan.warnings]
         if texts:
             lines += wrap(f"#{plan.rank}: {say('plan.comma').join(texts)}", columns=_COLUMNS, indent="  ")
     candidate = plans[0].estimate.candidate

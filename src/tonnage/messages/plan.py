@@ -151,6 +151,15 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "unsure": ("fits at the best estimate, not at the upper end", "按最佳估计放得下，按误差上限放不下"),
     "few_bits": ("below 4 bits a weight", "每权重低于 4 位"),
     "binds": ("bound by {what}", "受限于{what}"),
+    "limits": (
+        "holds a context of up to {context} tokens, or {requests} requests of {asked}",
+        "上下文最多 {context} 个词元，或 {requests} 个各 {asked} 词元的请求",
+    ),
+    "limits_one": (
+        "holds a context of up to {context} tokens, one request at a time",
+        "上下文最多 {context} 个词元，一次一个请求",
+    ),
+    "least_memory": ("does with {memory} a device", "每卡 {memory} 即够"),
     "breaks": ("breaks {limit}", "不满足 {limit}"),
     # why not
     "short_device": (

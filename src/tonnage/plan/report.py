@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tonnage.engines import ENGINES
+from tonnage.engines import ENGINES, find_engine
 from tonnage.estimate.cost.assumptions import with_given
+from tonnage.estimate.serving_limits import ServingLimits, serving_limits
 from tonnage.estimate.types import Cost, Estimate, Footprint, Interval, Pool
 from tonnage.plan.caps import OBJECTIVES, caps_of
 from tonnage.plan.request import arguments, command
@@ -85,7 +86,29 @@ def plan_object(plan: Plan) -> dict[str, Any]:
     return {"rank": plan.rank, **estimate_object(plan.estimate), "kind": plan.kind, "reasons": list(plan.reasons)} | {
         "warnings": list(plan.warnings),
         "power": _power(plan),
+        "limits": _limits(plan.estimate),
     }
+
+
+def _limits(estimate: Estimate) -> dict[str, Any] | None:
+    """Return how far a serving plan goes with all else as it is, and the least that holds it."""
+    found = limits_of(estimate)
+    if found is None:
+        return None
+    return {
+        "max_context_tokens": found.max_context_tokens,
+        "max_concurrency": found.max_concurrency,
+        "max_num_seqs": found.max_num_seqs,
+        "least_utilization_ratio": found.least_utilization_ratio,
+        "least_memory_bytes": found.least_memory_bytes,
+    }
+
+
+def limits_of(estimate: Estimate) -> ServingLimits | None:
+    """Return a serving estimate's limits on its own engine; None for training."""
+    if not isinstance(estimate.candidate.workload, Serving):
+        return None
+    return serving_limits(estimate.candidate, find_engine(estimate.candidate.engine).accounting)
 
 
 def _route(route: Route) -> dict[str, Any]:

@@ -30,6 +30,8 @@ def arguments(candidate: Candidate, accounting: Accounting) -> list[str]:
             argv += [flag, str(ways)]
     if precision.kv.startswith("fp8"):
         argv += ["--kv-cache-dtype", precision.kv if precision.kv != "fp8" else "fp8_e4m3"]
+    if len({group.window_tokens is None for group in load.shape.cache_groups}) > 1:
+        argv += ["--swa-full-tokens-ratio", f"{accounting.constants.value('window_tokens_ratio', load.version):g}"]
     if load.shape.state_groups:
         argv += ["--max-mamba-cache-size", str(int(num_state_slots(load)))]
     own = candidate.model.quantization.scheme if candidate.model.quantization else None

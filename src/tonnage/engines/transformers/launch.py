@@ -15,7 +15,8 @@ _QUANTIZATION = {"nf4": "bnb-4bit", "int8": "bnb-8bit"}
 def launch(candidate: Candidate) -> Launch:
     """Return the command line."""
     weights = candidate.precision.weights
-    argv = ["transformers", "serve", candidate.model.name]
+    # "auto" fills the devices in turn and leaves the rest on the host
+    argv = ["transformers", "serve", candidate.model.name, "--device", "auto"]
     if weights in _DTYPES:
         argv += ["--dtype", _DTYPES[weights]]
     elif weights in _QUANTIZATION:

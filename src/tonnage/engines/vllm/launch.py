@@ -36,6 +36,8 @@ def launch(candidate: Candidate) -> Launch:
     if precision.kv.startswith("fp8"):
         argv += ["--kv-cache-dtype", precision.kv]
     own = candidate.model.quantization.scheme if candidate.model.quantization else None
+    if own is not None and precision.kv in _DTYPES:  # else it could follow the checkpoint to 8 bits
+        argv += ["--kv-cache-dtype", _DTYPES["bf16" if precision.compute == "bf16" else "fp16"]]
     if precision.weights in _DTYPES and own is None:
         argv += ["--dtype", _DTYPES[precision.weights]]
     elif precision.weights in _ONLINE and own != precision.weights:
