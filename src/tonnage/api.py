@@ -324,5 +324,5 @@ def deploy(plan: Plan, *, place: str = "local", num_replicas: int = 1, port: int
     from tonnage.render.services import service_of
     from tonnage.render.targets import find_place
 
-    write = find_place(place)
-    return write(service_of(plan, num_replicas=num_replicas, port=port))
+    found = find_place(place)
+    return found.bundle(service_of(plan, host=found.host, num_replicas=num_replicas, port=port))

@@ -24,6 +24,7 @@ class ServerFacts:
     packages: tuple[str, ...] = ()  # pip requirements; none: not a Python program
     image: Mapping[str, str] = field(default_factory=dict[str, str])  # by maker of the device, "cpu" without one
     image_program: tuple[str, ...] = ()  # the program's path in the image, where it is not on PATH
+    health_command: tuple[str, ...] = ()  # inside an image that has no curl
 
     def flags_at(self, host: str, port: int) -> tuple[str, ...]:
         """Return the flags that make it listen."""
@@ -56,4 +57,5 @@ def server_of(data: str) -> ServerFacts:
         packages=tuple(with_version(one) for one in found.get("packages", ())),
         image={maker: with_version(one) for maker, one in found.get("image", {}).items()},
         image_program=tuple(found.get("image_program", ())),
+        health_command=tuple(found.get("health_command", ())),
     )

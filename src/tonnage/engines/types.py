@@ -66,7 +66,7 @@ class LogFacts:
 class Late(str):
     """A word that the place completes when it starts: `$NAME` in it stands for a variable of that time.
 
-    The variables are MASTER_ADDR, NODE_RANK and JOB_ID; all else in a launch is literal.
+    The variables are MASTER_ADDR, NODE_RANK, JOB_ID and TONNAGE_PORT; all else in a launch is literal.
     """
 
     __slots__ = ()

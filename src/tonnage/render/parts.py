@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from tonnage.engines.types import Late
 from tonnage.messages import say
 from tonnage.plan.file import write_plan
 from tonnage.plan.request import command
 from tonnage.render.quote import shell_words
 from tonnage.render.scripts import script
-from tonnage.render.types import BundleFile, Service
+from tonnage.render.types import BundleFile, Role, Service
 from tonnage.units import format_bytes
 
 
@@ -57,3 +58,21 @@ def readme(service: Service, start: str) -> str:
     ]  # fmt: skip
     lines += [f"- {' '.join(note.split())}" for note in service.notes]
     return "\n".join(lines) + "\n"
+
+
+def container_words(service: Service) -> tuple[str, ...]:
+    """Return what a container runs: the engine's own program in its image, or an installation and the start script."""
+    if service.role is Role.SERVER:
+        program = service.image_program or service.argv[:1]
+        port = str(service.probe.port) if service.probe else ""
+        return (*program, *(port if isinstance(word, Late) else word for word in service.argv[1:]))
+    steps = "cp -rL /bundle/. . && bash install.sh && exec bash start.sh"
+    return "bash", "-c", steps
+
+
+def health_words(service: Service) -> tuple[str, ...]:
+    """Return the command inside a container that succeeds when the server answers."""
+    assert service.probe is not None
+    return service.probe.command or (
+        "curl", "-fsS", f"http://127.0.0.1:{service.probe.port}{service.probe.health_path}",
+    )  # fmt: skip

@@ -39,7 +39,7 @@ def late_word(word: Late) -> str:
     >>> late_word(Late("$MASTER_ADDR:29500"))
     '"$MASTER_ADDR:29500"'
     """
-    assert re.fullmatch(r"[A-Za-z0-9_:.$-]*", word), "a late word is one of ours"
+    assert re.fullmatch(r"[A-Za-z0-9_:.${}-]*", word), "a late word is one of ours"
     return f'"{word}"'
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from tonnage.datafiles import program
 from tonnage.engines import TRAINERS, find_engine, find_trainer
 from tonnage.engines.servers import server_of
+from tonnage.engines.types import Late
 from tonnage.errors import RequestError
 from tonnage.messages import say
 from tonnage.plan.types import Plan
@@ -15,9 +16,8 @@ from tonnage.render.types import Probe, Role, Service
 from tonnage.units import GIB, MIB
 from tonnage.workload.types import Serving
 
-__all__ = ["LOOPBACK", "service_of", "slug_of"]
+__all__ = ["service_of", "slug_of"]
 
-LOOPBACK: Final = "127.0.0.1"
 # Read rate of weights that a start is given time for: a slow disk, or a network of 1 Gbit/s.
 _SLOW_READ_BYTES_PER_S: Final = 100e6
 _SLOW_WRITE_BYTES_PER_S: Final = 100e6  # of a checkpoint, for the time it is given when the job is stopped
@@ -39,7 +39,7 @@ def slug_of(text: str, longest: int = 40) -> str:
     return name or "model"
 
 
-def service_of(plan: Plan, *, host: str = LOOPBACK, port: int | None = None, num_replicas: int = 1) -> Service:
+def service_of(plan: Plan, *, host: str = "127.0.0.1", port: int | None = None, num_replicas: int = 1) -> Service:
     """Return what runs a plan.
 
     Parameters
@@ -119,13 +119,15 @@ def _server(plan: Plan, host: str, port: int | None, num_replicas: int) -> Servi
         plan=plan,
         name=f"{slug_of(candidate.model.name)}-{slug_of(engine.name)}",
         role=Role.SERVER,
-        argv=(*launch.argv, *facts.flags_at(host, at)),
+        argv=(*launch.argv, *_late_port(facts.flags_at(host, at), at, num_replicas)),
         env={**launch.env, **facts.env_at(host, at)},
         files=launch.files,
         packages=facts.packages,
         image=facts.image.get(vendor),
         image_program=facts.image_program,
-        probe=Probe(port=at, health_path=facts.health_path, metrics_path=facts.metrics_path),
+        probe=Probe(
+            port=at, health_path=facts.health_path, metrics_path=facts.metrics_path, command=facts.health_command
+        ),
         secrets=("HF_TOKEN",),
         num_devices=len(devices),
         num_nodes=candidate.cluster.num_nodes,
@@ -136,3 +138,10 @@ def _server(plan: Plan, host: str, port: int | None, num_replicas: int) -> Servi
         start_seconds=_START_SECONDS + storage.weights_bytes / _SLOW_READ_BYTES_PER_S,
         stop_seconds=_DRAIN_SECONDS,
     )
+
+
+def _late_port(flags: tuple[str, ...], port: int, num_replicas: int) -> tuple[str, ...]:
+    """Let replicas that share an address be told their ports when they start."""
+    if num_replicas == 1:
+        return flags
+    return tuple(Late(f"${{TONNAGE_PORT:-{port}}}") if flag == str(port) else flag for flag in flags)

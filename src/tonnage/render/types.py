@@ -49,6 +49,7 @@ class Probe:
     port: int
     health_path: str
     metrics_path: str | None = None
+    command: tuple[str, ...] = ()  # inside an image that has no curl
 
 
 @noun
