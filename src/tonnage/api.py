@@ -18,8 +18,10 @@ if TYPE_CHECKING:  # each verb imports what it needs when it is called
     from tonnage.hardware.prices import PriceBook
     from tonnage.hardware.sample import MachineSample
     from tonnage.hardware.types import Device
+    from tonnage.plan.adopt import Adopted
     from tonnage.plan.explain import Explanation
     from tonnage.plan.profile import Profile
+    from tonnage.plan.today import Stack
     from tonnage.plan.types import Answer, Plan, Request
     from tonnage.render.types import Bundle
     from tonnage.units import Bytes
@@ -167,6 +169,7 @@ def plan(
     machine: MachineSample | None = None,
     book: PriceBook | None = None,
     profile: Profile | None = None,
+    today: Stack | Adopted | None = None,
     stdin: BinaryIO | None = None,
 ) -> Answer:
     """Find the ways to do what is asked: ranked plans, and what was turned down with what is missing.
@@ -183,6 +186,9 @@ def plan(
     profile : Profile
         What machines' own measurements taught; by default the person's own where the request names this machine, a
         machine that was measured, or a host.
+    today : Stack or Adopted
+        Today's stack (`tonnage.plan.today.read_stack`) or set-up (`tonnage.plan.adopt.adopt`): each plan says what of
+        it carries over, and the objective "change" ranks by what does not.
     stdin : file
         What a model named `-` is read from.
 
@@ -212,7 +218,7 @@ def plan(
     if profile is None:
         profile = _profile(request)
     model = read_model(request.model, stdin)
-    return answer(request, model, machine or _machine(request), book or price_book(), profile)
+    return answer(request, model, machine or _machine(request), book or price_book(), profile, today)
 
 
 def _profile(request: Request) -> Profile | None:

@@ -22,6 +22,7 @@ _LOAD = ("context", "concurrency", "input_tokens", "output_tokens", "ttft", "tpo
 _LIMITS = {
     "budget": "budget", "rent": "rent", "spend": "spend", "deadline": "deadline", "max_power": "max_power",
     "require": "require", "engine": "engines", "price": "prices", "today": "today", "intent": "intent",
+    "objective": "objective",
     "rate": "rates", "assume": "assume", "spot": "spot",
 }  # fmt: skip
 _PIN_OPTIONS = {
@@ -98,6 +99,11 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--intent", type=click.Choice(("experiment", "train", "serve", "batch")), help="What matters."
             ),
+            click.option(
+                "--objective",
+                type=click.Choice(("throughput", "latency", "cost", "time", "price", "energy", "change")),
+                help="What plans are ranked by; by default what the load or --intent asks for.",
+            ),
             click.option("--tp", metavar="N", help="Pin: tensor parallel."),
             click.option("--pp", metavar="N", help="Pin: pipeline parallel."),
             click.option("--cp", metavar="N", help="Pin: context parallel."),
@@ -147,12 +153,7 @@ def command(spec: str | None, pick: int, output: str | None, is_json: bool, is_q
     adopted = _adopt(words["import"], is_quiet=is_quiet)
     request = _request(spec, words, adopted)
     today = None if request.limits.today is None else _today(request.limits.today, is_quiet=is_quiet)
-    answer = api.plan(request)
-    if today is not None:
-        from tonnage.plan.carry import carried
-        from tonnage.plan.today import Stack, with_stack
-
-        answer = with_stack(answer, today) if isinstance(today, Stack) else carried(answer, today)
+    answer = api.plan(request, today=today)
     if output is not None:
         _keep(answer, pick, output, is_quiet=is_quiet)
     if is_json:

@@ -26,7 +26,7 @@ def to_lines(answer: Answer) -> list[str]:
     lines = _assumed(answer)
     lines += [*_headline(answer), ""]
     if answer.plans:
-        lines += [*_plans(answer), *_notes(answer.plans), *_rule(answer.request), ""]
+        lines += [*_plans(answer), *_notes(answer.plans, answer.warnings), *_rule(answer.request), ""]
     lines += [*_changes(answer), *_lost(answer), *money_lines(answer)]
     warnings = [line for text in answer.warnings for line in wrap(say("plan.warning", text=text), columns=_COLUMNS)]
     lines += [*warnings, ""] if warnings else []
@@ -214,14 +214,22 @@ def _limits(estimate: Estimate) -> Iterator[str]:
         yield say("plan.least_memory", memory=format_bytes(found.least_memory_bytes))
 
 
-def _notes(plans: tuple[Plan, ...]) -> list[str]:
-    """Say why each plan stands where it stands, and what stands against it."""
+def _notes(plans: tuple[Plan, ...], warned: tuple[str, ...]) -> list[str]:
+    """Say why each plan stands where it stands, and what stands against it; what the answer warns of is said there."""
     lines: list[str] = []
+    first = next(iter(plans))
+    shared = [text for text in first.risks if all(text in plan.risks for plan in plans)]
     for plan in plans:
-        texts = [*plan.reasons, *(_limits(plan.estimate) if plan.rank == 1 else ()), *plan.warnings]
+        risks = (text for text in plan.risks if text not in (*shared, *warned))
+        limits = _limits(plan.estimate) if plan.rank == 1 else ()
+        texts = [*plan.reasons, *limits, *plan.warnings, *filter(None, (plan.binding, plan.rival)), *risks]
         if texts:
             lines += wrap(f"#{plan.rank}: {say('plan.comma').join(texts)}", columns=_COLUMNS, indent="  ")
-    candidate = plans[0].estimate.candidate
+    for text in shared:
+        if text not in warned:
+            said = say("choice.all", text=text) if len(plans) > 1 else text
+            lines += wrap(said, columns=_COLUMNS, indent="  ")
+    candidate = first.estimate.candidate
     own = checkpoint_format(candidate.model)
     is_serving = isinstance(candidate.workload, Serving)
     if is_serving and any(plan.estimate.candidate.precision.weights not in (own, "fp16") for plan in plans):

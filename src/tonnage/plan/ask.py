@@ -21,7 +21,9 @@ from tonnage.workload.types import Serving
 if TYPE_CHECKING:
     from tonnage.hardware.prices import PriceBook
     from tonnage.hardware.sample import MachineSample
+    from tonnage.plan.adopt import Adopted
     from tonnage.plan.profile import Profile
+    from tonnage.plan.today import Stack
 
 
 def answer(
@@ -30,6 +32,7 @@ def answer(
     machine: MachineSample | None = None,
     book: PriceBook | None = None,
     profile: Profile | None = None,
+    today: Stack | Adopted | None = None,
 ) -> Answer:
     """Answer a request.
 
@@ -45,6 +48,8 @@ def answer(
         Prices, with the day to count their ages from; those of the package by default.
     profile : Profile
         What machines' own measurements taught; nothing by default.
+    today : Stack or Adopted
+        Today's stack or set-up, for the objective "change" and for what carries over.
 
     Returns
     -------
@@ -60,16 +65,24 @@ def answer(
         fix = "give its config.json, or a GGUF file"
         raise RequestError("the model's layers are not known, only its size", where=request.model[:80], fix=fix)
 
+    changes = None
+    if today is not None:
+        from tonnage.plan.carry import counter  # noqa: PLC0415  only where something runs today
+
+        changes = counter(today)
+    if request.limits.objective == "change" and changes is None:
+        fix = "name a file with today's stack, or with a configuration or launch line"
+        raise RequestError("nothing says what runs today", where="--today", fix=fix)
     prices = price.prices_for(request.limits, book)
     request = replace(request, limits=price.settled(request.limits, prices))
     priced, whole = price.pricer(prices, is_whole=False), price.pricer(prices)
     if request.where.is_open:
         from tonnage.plan.browse import browse  # noqa: PLC0415  only without hardware
 
-        found, placed = browse(request, model, priced), None
+        found, placed = browse(request, model, priced, changes), None
     else:
         placed = place_here(request.where, machine) if machine is not None else place(request.where)
-        found = choose(set_scene(request, model, placed.cluster, profile), priced)
+        found = choose(set_scene(request, model, placed.cluster, profile), priced, changes)
     plans = (replace(p, estimate=with_read_rate(whole(p.estimate), prices.assumed)) for p in found.plans)
     found = replace(found, plans=tuple(plans))
     if found.looked:
@@ -79,6 +92,10 @@ def answer(
         ways = routes(looked, request.limits)
         unpriced = tuple(price.unpriced(looked, request.limits, prices))
         found = replace(found, routes=ways, stages=stages(ways, looked), unpriced=unpriced)
+    if today is not None:
+        from tonnage.plan.carry import held_against  # noqa: PLC0415
+
+        found = held_against(found, today)
     return replace(
         found,
         assumptions=tuple(dict.fromkeys(_assumed(request, model, placed, found))),

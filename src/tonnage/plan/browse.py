@@ -43,7 +43,7 @@ class Offered:
     estimate: Estimate
 
 
-def browse(request: Request, model: Model, price: Price) -> Answer:
+def browse(request: Request, model: Model, price: Price, changes: rank.Changes | None = None) -> Answer:
     """Answer a request that names no hardware.
 
     Parameters
@@ -54,6 +54,8 @@ def browse(request: Request, model: Model, price: Price) -> Answer:
         The model.
     price : callable
         Adds the cost to an estimate.
+    changes : callable
+        Counts what of today's set-up an estimate changes.
 
     Returns
     -------
@@ -69,13 +71,17 @@ def browse(request: Request, model: Model, price: Price) -> Answer:
         if offered is not None:
             (broken if broken_limit(offered.estimate, request.limits) else found).append(offered)
     wish = wanted(request)
-    chosen = short_list(_in_order(found, wish, request.limits))
+    in_order = _in_order(found, wish, request.limits, changes)
+    chosen = short_list(in_order)
+    shown, every = [one.estimate for one in chosen], [one.estimate for one in in_order]
     plans = [
         replace(plan, request=one.request)
-        for plan, one in zip(number(request, [one.estimate for one in chosen]), chosen, strict=True)
+        for plan, one in zip(number(request, shown, every, wish, changes), chosen, strict=True)
     ]
     nearest = command(pinned(chosen[0].request, chosen[0].estimate)) if chosen else None
-    rejections = [_rejection(one, request, nearest) for one in short_list(_in_order(broken, wish, request.limits))]
+    rejections = [
+        _rejection(one, request, nearest) for one in short_list(_in_order(broken, wish, request.limits, changes))
+    ]
     if not plans and not rejections:
         rejections = [_no_card(request, model, price)]
     return Answer(
@@ -83,13 +89,16 @@ def browse(request: Request, model: Model, price: Price) -> Answer:
         plans=tuple(plans),
         rejections=tuple(rejections[:MOST_REJECTIONS]),
         num_candidates=num_candidates,
+        front=tuple(rank.pareto_front(every)),
         looked=tuple(one.estimate for one in (*found, *broken)),
     )
 
 
 def wanted(request: Request) -> str:
-    """Return what cards are ranked by: speed within a budget, else cost."""
+    """Return what cards are ranked by: what was asked for; speed within a budget, else cost."""
     limits = request.limits
+    if limits.objective is not None:
+        return limits.objective
     has_money_limit = limits.budget or limits.rent or limits.spend
     return objective(request) if not has_money_limit else "throughput"
 
@@ -180,10 +189,12 @@ def _best(
     return Offered(request=here, device=device, estimate=best), explored.num_candidates
 
 
-def _in_order(offered: Iterable[Offered], wish: str, limits: Limits) -> list[Offered]:
+def _in_order(
+    offered: Iterable[Offered], wish: str, limits: Limits, changes: rank.Changes | None = None
+) -> list[Offered]:
     """Rank cards; where money is limited, a card whose price is not known comes after those that surely keep to it."""
     by_estimate = {id(one.estimate): one for one in offered}
-    in_order = rank.ranked([one.estimate for one in by_estimate.values()], wish)
+    in_order = rank.ranked([one.estimate for one in by_estimate.values()], wish, changes=changes)
     return [by_estimate[id(e)] for e in sorted(in_order, key=lambda e: price_is_open(e, limits))]
 
 

@@ -12,6 +12,7 @@ from tonnage.messages import say
 from tonnage.model.types import Model
 from tonnage.plan.request import command
 from tonnage.plan.scene import Price, Scene, broken_limit, explore, objective, share_label, where_it_lives
+from tonnage.plan.stand import against, binding, rival
 from tonnage.plan.types import Answer, Plan, Rejection, Request, Scalar
 from tonnage.search import rank
 from tonnage.search.constraints import num_experts
@@ -23,7 +24,7 @@ MOST_REJECTIONS: Final = 8
 _FEWEST_MORE_BITS: Final = 0.5  # less is not worth a word
 
 
-def choose(scene: Scene, price: Price = lambda estimate: estimate) -> Answer:
+def choose(scene: Scene, price: Price = lambda estimate: estimate, changes: rank.Changes | None = None) -> Answer:
     """Answer a request on given hardware.
 
     Parameters
@@ -32,6 +33,8 @@ def choose(scene: Scene, price: Price = lambda estimate: estimate) -> Answer:
         The request with model, cluster and engines.
     price : callable
         Adds the cost to an estimate.
+    changes : callable
+        Counts what of today's set-up an estimate changes.
 
     Returns
     -------
@@ -41,8 +44,9 @@ def choose(scene: Scene, price: Price = lambda estimate: estimate) -> Answer:
     explored = explore(scene)
     priced = [price(estimate) for estimate in explored.kept]
     kept = [estimate for estimate in priced if not broken_limit(estimate, scene.request.limits)]
-    in_order = as_stored_first(scene.model, rank.ranked(kept, objective(scene.request)))
-    plans = number(scene.request, rank.short_list(in_order))
+    in_order = as_stored_first(scene.model, rank.ranked(kept, objective(scene.request), changes=changes))
+    shown = rank.short_list(in_order)
+    plans = number(scene.request, shown, in_order, objective(scene.request), changes)
     rejections = [*_broken(scene, priced, in_order), *_short(scene, explored, in_order), *_ruled_out(scene, explored)]
     if not plans:
         rejections = _with_changes(scene, rejections, price)
@@ -54,6 +58,7 @@ def choose(scene: Scene, price: Price = lambda estimate: estimate) -> Answer:
         plans=tuple(plans),
         rejections=tuple(rejections[:MOST_REJECTIONS]),
         num_candidates=explored.num_candidates,
+        front=tuple(rank.pareto_front(in_order)),
     )
 
 
@@ -65,8 +70,14 @@ def as_stored_first(model: Model, in_order: list[Estimate]) -> list[Estimate]:
     return sorted(in_order, key=lambda one: (not one.footprint.fits_surely, one.candidate.precision.weights != own))
 
 
-def number(request: Request, estimates: Sequence[Estimate]) -> list[Plan]:
-    """Turn estimates in their order into plans, each with how it stands against the first."""
+def number(
+    request: Request,
+    estimates: Sequence[Estimate],
+    in_order: Sequence[Estimate],
+    wish: str,
+    changes: rank.Changes | None = None,
+) -> list[Plan]:
+    """Turn the estimates that are shown, of all in their order, into plans, each with how it stands."""
     return [
         Plan(
             rank=place,
@@ -75,6 +86,9 @@ def number(request: Request, estimates: Sequence[Estimate]) -> list[Plan]:
             kind=where_it_lives(estimate),
             reasons=tuple(_reasons(estimate, estimates[0] if place > 1 else None)),
             warnings=tuple(_warnings(estimate)),
+            binding=binding(estimate, request.limits),
+            rival=rival(estimate, in_order, estimates, wish, changes),
+            risks=against(estimate, request.limits),
         )
         for place, estimate in enumerate(estimates, 1)
     ]

@@ -27,6 +27,7 @@ def answer_object(answer: Answer) -> dict[str, Any]:
         "prices": list(answer.prices),
         "routes": [_route(route) for route in answer.routes],
         "stages": list(answer.stages),
+        "front": [estimate_object(one) for one in answer.front],
         "unpriced": [
             {"gpu": one.gpu, "num_gpus": one.num_gpus, "fits_below_usd": one.fits_below_usd} for one in answer.unpriced
         ],
@@ -85,6 +86,9 @@ def plan_object(plan: Plan) -> dict[str, Any]:
     """Return one plan."""
     return {"rank": plan.rank, **estimate_object(plan.estimate), "kind": plan.kind, "reasons": list(plan.reasons)} | {
         "warnings": list(plan.warnings),
+        "binding": plan.binding,
+        "rival": plan.rival,
+        "risks": list(plan.risks),
         "power": _power(plan),
         "limits": _limits(plan.estimate),
     }

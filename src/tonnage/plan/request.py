@@ -116,7 +116,7 @@ def make_request(
     profile : str
         The machine whose own measurements count, as `tonnage calibrate` labelled it; "none" leaves all out.
     limits : mapping, optional
-        budget, rent, spend, deadline, max_power, require, engines, prices, rates, assume, today, intent, as text; spot.
+        budget, rent, spend, deadline, max_power, require, engines, prices, rates, assume, today, intent, objective, as text; spot.
     pins : mapping, optional
         Path of `Candidate` to value.
     sets : iterable of str
@@ -283,6 +283,7 @@ def _make_limits(words: Mapping[str, Any]) -> Limits:
         prices=prices,
         today=words.get("today"),
         intent=words.get("intent"),
+        objective=words.get("objective"),
     )
 
 
@@ -377,6 +378,7 @@ def _limit_arguments(limits: Limits) -> Sequence[str]:
         *(("--assume", f"{name}={value:.15g}") for name, value in limits.assume.items()),
         ("--today", limits.today),
         ("--intent", limits.intent),
+        ("--objective", limits.objective),
     )
     return [*_pairs(values), *(["--spot"] if limits.is_spot else [])]
 

@@ -123,11 +123,21 @@ def explore(scene: Scene) -> Explored:
 
 
 def objective(request: Request) -> str:
-    """Return what a request is ranked by: speed for one, throughput for many, cost where the hardware is open."""
-    if request.where.is_open or request.limits.intent == "experiment":
-        return "cost"
+    """Return what a request is ranked by: what it says, else what its intent, its load and its hardware ask for.
+
+    An experiment wants the least money for the hardware; a long training to be done early, on hardware that is to be
+    found the least money for the job; a batch many tokens, on hardware that is to be found cheap ones; serving the
+    speed of one request, or the rate of many. Where hardware is to be found, a rate has its price.
+    """
+    limits, is_open = request.limits, request.where.is_open
+    if limits.objective is not None:
+        return limits.objective
+    if limits.intent in ("train", "batch"):
+        return "cost" if is_open else "time" if limits.intent == "train" else "throughput"
+    if is_open or limits.intent == "experiment":
+        return "value"
     is_one = isinstance(request.workload, Serving) and request.workload.concurrency == 1
-    return "speed" if is_one and request.limits.intent != "batch" else "throughput"
+    return "speed" if is_one else "throughput"
 
 
 def where_it_lives(estimate: Estimate) -> str:

@@ -40,6 +40,7 @@ class Limits:
     is_spot: bool = False  # rent machines that may be taken away
     today: str | None = None
     intent: Intent | None = None
+    objective: str | None = None  # of `search.rank.OBJECTIVES`; None: what the intent or the load asks for
 
 
 @noun
@@ -106,6 +107,9 @@ class Plan:
     kind: str = ""  # in which way it differs from the other plans: "all on the GPU", "experts in host memory"
     reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    binding: str = ""  # the limit that it comes nearest to
+    rival: str = ""  # what is next best
+    risks: tuple[str, ...] = ()  # what speaks against relying on it, beside the warnings
 
 
 @noun
@@ -136,6 +140,7 @@ class Answer:
     num_candidates: int
     assumptions: tuple[str, ...] = ()
     prices: tuple[str, ...] = ()  # whose, of which day, and what is assumed of money; where prices decide
+    front: tuple[Estimate, ...] = ()  # of all that keeps the limits, what nothing beats in every objective
     looked: tuple[Estimate, ...] = ()  # the best on each hardware, where the catalogue was searched
     routes: tuple[Route, ...] = ()
     stages: tuple[str, ...] = ()  # a consumer card now, a data-centre card later: what carries over

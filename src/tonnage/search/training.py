@@ -20,6 +20,7 @@ from tonnage.messages import say
 from tonnage.model.types import Model
 from tonnage.search.constraints import training_rules
 from tonnage.search.explore import Explored, Fixed, RuledOut, compute_type
+from tonnage.search.rank import beyond
 from tonnage.search.software import does_not, with_kept_experts
 from tonnage.search.training_space import TrainingSpace, TrainingWays, grid_columns, training_space
 from tonnage.workload.precision import Precision
@@ -171,7 +172,7 @@ def judge(space: TrainingSpace) -> Explored:
     Notes
     -----
     Nothing is left out but what cannot win. A layout of which no way fits is not timed: it is no plan. Of cells alike
-    in how they split the work and in what they move to the host, on the same hardware, all but the fastest cost more
+    in how they split the work, in what they move to the host and in whether such were measured, all but the fastest cost more
     time, money and energy. A way that moves something to the host and is slower than one that moves nothing is worse
     in all of these and in host memory; where it is faster, it is kept. So each objective finds its best among what is
     kept. A cell that fits only at its best estimate is kept where none fits at the upper end of its interval.
@@ -209,7 +210,7 @@ def _fastest(grid: _Grid, fits: np.ndarray) -> Iterator[Estimate]:
         rate[some] = np.where(fits[some], grid.rates(some), 0.0)
     offloads = list(dict.fromkeys(way[2] for way in space.ways))
     of_way = np.array([offloads.index(way[2]) for way in space.ways])
-    kinds = np.array([_split(layout) for layout in space.layouts])
+    kinds = np.array([_split(space.candidate(row, 0)) for row in range(len(space.layouts))])
     best: list[tuple[float, int, int]] = []
     for number, offload in enumerate(offloads):
         ways = np.flatnonzero(of_way == number)
@@ -328,8 +329,8 @@ def _timed(
     if numbers:
         case, constants = stacked([cases[n] for n in numbers], grid.constants)
         timed = grid.rates(rows[some], case, constants)
-        inner = np.ix_(numbers, np.flatnonzero(some))
-        rate[inner] = np.where(fits[inner], timed, 0.0)
+        for number, one in zip(numbers, timed, strict=True):
+            rate[number, some] = np.where(fits[number, some], one, 0.0)
     flat = rate.reshape(len(cases), -1)
     for number, place in enumerate(flat.argmax(axis=1).tolist()):
         if not has_fit[number]:
@@ -340,7 +341,8 @@ def _timed(
         yield Fastest(candidate=cell, is_sure=bool(sure[number, row, way]), tokens_per_s=float(flat[number, place]))
 
 
-def _split(layout: Any) -> int:
-    """Return a number for the ways a layout splits the work."""
-    flags = (layout.tp > 1, layout.pp > 1, layout.cp > 1, layout.ep > 1)
-    return sum(bool(flag) << i for i, flag in enumerate(flags)) + 16 * layout.zero_stage
+def _split(candidate: Candidate) -> int:
+    """Return a number for the ways a layout splits the work, and whether it is wider than any that was measured."""
+    layout = candidate.layout
+    flags = (layout.tp > 1, layout.pp > 1, layout.cp > 1, layout.ep > 1, beyond(candidate))
+    return sum(bool(flag) << i for i, flag in enumerate(flags)) + 32 * layout.zero_stage

@@ -1,0 +1,92 @@
+"""Each plan names the limit it comes nearest to, what is next best, and what speaks against it; wishes are heard."""
+
+from __future__ import annotations
+
+import pytest
+
+from tonnage import api
+from tonnage.errors import RequestError
+from tonnage.plan.request import arguments, make_request
+from tonnage.plan.scene import objective
+from tonnage.plan.stand import binding
+from tonnage.plan.today import Stack
+from tonnage.search import rank
+
+DENSE, MOE, SMALL = "Qwen/Qwen3.5-27B", "Qwen/Qwen3.5-35B-A3B", "Qwen/Qwen3-0.6B"
+
+
+@pytest.fixture(scope="module")
+def answer():
+    return api.plan(make_request(MOE, gpus=["rtx-4080"]))
+
+
+def test_every_plan_says_how_it_stands(answer):
+    for plan in answer.plans:
+        assert plan.binding.startswith("nearest limit: ")
+        assert plan.rival
+        assert any("mixture of experts" in text for text in plan.risks)
+
+
+def test_the_rival_is_no_plan_before_it(answer):
+    for plan in answer.plans:
+        for number in range(1, plan.rank + 1):
+            assert f"#{number}" not in plan.rival.replace(",", " ").split()
+
+
+def test_the_nearest_limit_is_the_one_that_is_used_most(answer):
+    first = answer.plans[0].estimate
+    held = first.footprint
+    assert f"device memory {100 * held.total.high / held.capacity_bytes:.0f} %" in answer.plans[0].binding
+    tight = make_request(SMALL, gpus=["rtx-4090"], load={"tpot": "7ms"}, limits={"engines": ["vllm"]})
+    plan = api.plan(tight).plans[0]
+    assert "--tpot" in binding(plan.estimate, tight.limits)
+
+
+def test_the_front_beats_what_is_shown_in_something(answer):
+    assert answer.front
+    shown = [plan.estimate for plan in answer.plans]
+    best = min(shown, key=lambda one: rank.objective_of(one, "throughput"))
+    assert min(rank.objective_of(one, "throughput") for one in answer.front) <= rank.objective_of(best, "throughput")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ({"gpus": ["rtx-4080"]}, "speed"),
+        ({"gpus": ["rtx-4080"], "load": {"concurrency": "8"}}, "throughput"),
+        ({"gpus": ["rtx-4080"], "limits": {"intent": "batch"}}, "throughput"),
+        ({"limits": {"intent": "batch"}}, "cost"),
+        ({"gpus": ["rtx-4080"], "goal": "pretrain", "limits": {"intent": "train"}}, "time"),
+        ({"goal": "pretrain", "limits": {"intent": "train"}}, "cost"),
+        ({"gpus": ["rtx-4080"], "limits": {"intent": "experiment"}}, "value"),
+        ({}, "value"),
+        ({"limits": {"intent": "batch", "objective": "energy"}}, "energy"),
+    ],
+)
+def test_what_is_wanted_follows_from_what_is_said(words, expected):
+    assert objective(make_request(SMALL, **words)) == expected
+
+
+def test_an_objective_is_part_of_the_command():
+    request = make_request(SMALL, limits={"objective": "latency"})
+    assert arguments(request)[-2:] == ("--objective", "latency")
+
+
+def test_the_least_change_needs_to_know_what_runs_today():
+    with pytest.raises(RequestError) as refused:
+        api.plan(make_request(SMALL, gpus=["rtx-4090"], limits={"objective": "change"}))
+    assert refused.value.where == "--today"
+
+
+def test_the_least_change_keeps_the_engine():
+    request = make_request(SMALL, gpus=["rtx-4090"], limits={"objective": "change"})
+    today = Stack(gpu="rtx-3090", engine="llama.cpp", strategy=("single",))
+    plans = api.plan(request, today=today).plans
+    assert plans[0].estimate.candidate.engine in ("llama.cpp", "vllm", "ollama", "sglang", "transformers")
+    changed = [sum("changes" in reason for reason in plan.reasons) for plan in plans]
+    assert changed == sorted(changed)
+
+
+def test_an_unofficial_board_is_a_risk():
+    plan = api.plan(make_request(SMALL, gpus=["rtx-4090-48gb-mod"])).plans[0]
+    assert any("unofficial" in text for text in plan.risks)
