@@ -13,6 +13,7 @@ from tonnage.estimate.compose_training.case import TrainingCase
 from tonnage.estimate.compose_training.constants import Constants
 from tonnage.estimate.compose_training.memory import rank_memory
 from tonnage.estimate.compose_training.stack import stacked
+from tonnage.estimate.compose_training.timing import is_staged
 from tonnage.estimate.compose_training.width import memory_width
 from tonnage.estimate.types import Candidate, Estimate
 from tonnage.hardware.types import Cluster
@@ -274,7 +275,8 @@ def fastest_on_each(
         for number, cluster in enumerate(clusters):
             first = cluster.node.devices[0]
             if _cannot(ways, load.kind, cluster) is None:
-                key = compute_type(cluster), first.num_multiprocessors is None, len(cluster.node.devices)
+                staged = is_staged(case_of(Candidate(model=model, workload=load, cluster=cluster, engine=ways.name)))
+                key = compute_type(cluster), first.num_multiprocessors is None, staged
                 groups.setdefault(key, []).append(number)
         for numbers in groups.values():
             some = [clusters[n] for n in numbers]

@@ -13,6 +13,7 @@ from tonnage.estimate.compose_training.constants import Constants
 from tonnage.estimate.compose_training.timing import (
     architecture_key,
     host_ratio,
+    is_staged,
     matmul_rate,
     peak_rate,
     wide_kind,
@@ -28,7 +29,7 @@ def stacked(cases: Sequence[TrainingCase], c: Constants) -> tuple[TrainingCase, 
     ----------
     cases : sequence of TrainingCase
         Same model, job, precision, software and devices in a node; all with or all without a known number of
-        multiprocessors.
+        multiprocessors, and collectives through host memory.
     c : mapping of str to float
         Constants.
 
@@ -47,6 +48,7 @@ def stacked(cases: Sequence[TrainingCase], c: Constants) -> tuple[TrainingCase, 
         first.device,
         architecture=_STACK,
         memory_type="",
+        has_p2p=not is_staged(first),
         power_watts=None,  # its effect is in the ratio of large products
         memory_bytes=_column([case.device.memory_bytes for case in cases]),
         bandwidth_bytes_per_s=_column([case.device.bandwidth_bytes_per_s for case in cases]),

@@ -393,7 +393,7 @@ def _local_parameters(case: TrainingCase, x: dict[str, Any]) -> tuple[Any, Any]:
     return (dense + outer) / x["pp"], expert / x["pp"]
 
 
-def _is_staged(case: TrainingCase) -> bool:
+def is_staged(case: TrainingCase) -> bool:
     """Whether collectives pass through host memory, for lack of peer access: what is gathered so, layer by layer, waits."""
     return case.intra_kind == "pcie" and not case.device.has_p2p
 
@@ -433,7 +433,7 @@ def _data_parallel(
         (2.0 * gather + reduce) * x["num_micro_batches"],
         reduce + where(zero >= 1, gather * (gradient > 0), reduce),
     )
-    sharded_overlap = 0.0 if _is_staged(case) else c["overlap_ratio.sharded"]
+    sharded_overlap = 0.0 if is_staged(case) else c["overlap_ratio.sharded"]
     overlap = where(is_sharded, sharded_overlap, c["overlap_ratio.gradients"] * _overlaps(case))
     return collectives.exposed_seconds(communication, where(is_sharded, cover[0], cover[1]), overlap)
 
