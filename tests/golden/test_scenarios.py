@@ -57,6 +57,23 @@ def test_27b_in_fp16_does_not_fit_a_4080():
     assert nearest["command"].startswith("tonnage plan ")
 
 
+def test_an_8_bit_cache_lets_llama_8b_read_32k_on_8_gb():
+    about = "meta-llama/Llama-3.1-8B-Instruct --serve --context 32768 --gpu rtx-4060 --engine llama.cpp --quant q4_k_m"
+    pins = "--cpu-experts 0 --set offload.num_cpu_layers=0"
+    code, said = answer(f"{about} --kv fp16 {pins}")
+    assert code == 3
+    assert 1 * GIB < said["rejections"][0]["short_by_bytes"] < 2 * GIB
+    assert any("--kv q8_0" in change["command"] for change in said["rejections"][0]["changes"])
+    code, said = answer(f"{about} --kv q8_0 {pins}")
+    assert code == 0
+    assert memory(said["plans"][0]) < 7.2 * GIB
+    limits = said["plans"][0]["limits"]
+    assert 32768 <= limits["max_context_tokens"] < 65536
+    assert limits["max_concurrency"] == 1
+    assert limits["least_memory_bytes"] < 8 * GIB
+    assert limits["max_num_seqs"] is None
+
+
 def test_every_cure_is_computed_again():
     """What is said to make the 27B fit does so when its command is run."""
     _, said = answer(f"{DENSE} --serve --gpu rtx-4080 --quant fp16")

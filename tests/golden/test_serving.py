@@ -42,6 +42,38 @@ def test_llama_8b_at_32k_needs_an_8_bit_cache_on_8_gb():
     assert largest_context(f16[0], f16[1]) < 32768 < largest_context(q8[0], q8[1])
 
 
+def pools(load, accounting):
+    return {pool.name: float(pool.bytes) / GIB for pool in accounting.memory(load).pools}
+
+
+def test_llama_8b_at_32k_byte_by_byte():
+    """4.58 GiB of file less the embedding that stays on the host; 32 layers, 8 heads of 128, two of 2 or of 34/32 bytes."""
+    about = {"quant": "Q4_K_M", "ctx": 32768, "flash_attn": True}
+    for kv, element_bytes in (("f16", 2), ("q8_0", 34 / 32)):
+        found = pools(*serving("llama.cpp", "Llama-3.1-8B-Instruct", "rtx-4060", kv_dtype=kv, **about))
+        assert found["kv_cache"] == pytest.approx(2 * 32 * 8 * 128 * 32768 * element_bytes / GIB, rel=0.03)
+        assert found["weights"] + found["host_weights"] == pytest.approx(4.58, rel=0.03)
+
+
+def test_deepseek_v3_on_eight_h200_byte_by_byte():
+    """An eighth of 669.2 G of 8-bit weights and of embedding and output in 16 bits; what no rank divides, and the maps
+    that undo the latent once more in 16 bits. The latent cache is whole on each rank: 576 elements, 61 layers."""
+    about = {"quant": "fp8", "n_gpus": 8, "tp": 8, "ctx": 32768, "kv_dtype": "bf16"}
+    load, accounting = serving("vllm", "deepseek-ai/DeepSeek-V3", "h200-sxm", **about)
+    found = pools(load, accounting)
+    outer, latent = 2 * 2 * 129280 * 7168, 2 * 61 * 512 * 128 * 256
+    whole = 61 * 7168 * (1536 + 576) + 2 * 58 * 256 * 7168
+    assert found["weights"] * GIB == pytest.approx((669.2e9 + outer + latent) / 8 + whole, rel=0.03)
+    assert found["kv_cache"] * GIB == pytest.approx(61 * 576 * 2 * 32768, rel=0.03)
+
+
+def test_27b_in_16_bits_byte_by_byte():
+    load, accounting = serving("vllm", "Qwen3.5-27B", "rtx-4080", quant="fp16", ctx=4096)
+    found = pools(load, accounting)
+    assert found["weights"] * GIB == pytest.approx(2 * 27.36e9, rel=0.03)
+    assert sum(found.values()) - accounting.memory(load).capacity_bytes / GIB == pytest.approx(39.7, rel=0.03)
+
+
 def test_qwen3_30b_a3b_on_16_gb_leaves_some_experts_on_the_host():
     load, accounting = serving(
         "llama.cpp", "Qwen3-30B-A3B", "rtx-4080", quant="Q4_K_M", ctx=32768, cpu="Ryzen 9 7950X", flash_attn=True

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 import tonnage
 from tonnage import engines
 
@@ -36,3 +38,20 @@ def test_a_planted_engine_is_found(tmp_path):
     assert difference(tmp_path, ["vllm", "llama.cpp"]) == set()
     assert difference(tmp_path, ["vllm"]) == {"llama_cpp"}
     assert difference(tmp_path, ["vllm", "llama.cpp", "sglang"]) == {"sglang"}
+
+
+@pytest.mark.parametrize("name", [engine.name for engine in engines.ENGINES])
+def test_every_constant_has_a_range_and_its_evidence(name):
+    """A value inside its range, what it means, and where it comes from: a source, a fit, or "assumed" with a reason."""
+    entries = engines.find_engine(name).accounting.constants.entries
+    assert entries
+    for one in entries:
+        assert one.low <= one.value <= one.high, one.key
+        assert one.meaning, one.key
+        assert len(one.evidence) > 6, one.key
+        assert "to be" not in one.evidence, one.key
+        if one.spread:
+            assert one.prior is not None, one.key
+            assert one.low <= one.prior <= one.high, one.key
+    keys = [one.key for one in entries]
+    assert len(keys) == len(set(keys))

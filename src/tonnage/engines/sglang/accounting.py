@@ -46,7 +46,7 @@ class Accounting:
             max_batched_tokens=settings.max_batched_tokens
             or int(self.constants.value("max_batched_tokens", load.version)),
         )
-        rest = self.activation_bytes(filled) + self.graph_bytes(filled)
+        rest = max(self.activation_bytes(filled) + self.graph_bytes(filled), reserved_bytes(filled))
         ratio = math.floor(1000 * max(0.05, 1 - rest / at_most(load.free_bytes, self.visible_bytes(load)))) / 1000
         return replace(filled, utilization_ratio=settings.utilization_ratio or min(ratio, 0.95))
 
@@ -171,18 +171,27 @@ _TIERS: Final = (
 )  # fmt: skip
 
 
+def reserved_bytes(load: ServingLoad) -> Bytes:
+    """Return what SGLang's own rule keeps free beside weights and cache, for the load's chunk and sequences.
+
+    1.5 MiB for each token of a chunk, 2 MiB for each sequence of the largest captured batch, 128 MiB a rank, and half a
+    GiB (sglang 0.5.23, sglang/srt/arg_groups/memory_hook.py, `_handle_gpu_memory_settings`).
+    """
+    chunk = at_least(load.max_batched_tokens, 2048)
+    return MIB * (512 + 1.5 * chunk + 128.0 * load.tp * load.pp + 2.0 * load.max_num_seqs)
+
+
 def default_limits(load: ServingLoad) -> tuple[float, int, float]:
     """Return SGLang's own static fraction, chunk of a prefill, and share of states to cache, on this device.
 
-    The fraction leaves 1.5 MiB for each token of a chunk, 2 MiB for each sequence of the largest captured batch, and half
-    a GiB; at least 10 GiB from 60 GiB on; models with an encoder get less (sglang 0.5.23,
-    sglang/srt/arg_groups/memory_hook.py, `_handle_gpu_memory_settings`, `adjust_mem_fraction_for_vlm` for an encoder of
-    24 layers and a width of 1,152; sglang/srt/arg_groups/fields/schedule.py, `mamba_full_memory_ratio`).
+    The fraction leaves what `reserved_bytes` says; at least 10 GiB from 60 GiB on; models with an encoder get less (sglang
+    0.5.23, sglang/srt/arg_groups/memory_hook.py, `_handle_gpu_memory_settings`, `adjust_mem_fraction_for_vlm` for an
+    encoder of 24 layers and a width of 1,152; sglang/srt/arg_groups/fields/schedule.py, `mamba_full_memory_ratio`).
     """
     capacity = float(load.memory_bytes) / MIB
     _, chunk, few, many = next(tier for tier in _TIERS if capacity < tier[0])
     batch = few if load.tp < 4 else many
-    reserved = 512 + 1.5 * max(chunk, 2048) + 128.0 * load.tp * load.pp + 2.0 * batch
+    reserved = float(reserved_bytes(replace(load, max_batched_tokens=chunk, max_num_seqs=batch))) / MIB
     if capacity > 60 * 1024:
         reserved = max(reserved, 10 * 1024)
     ratio = (capacity - reserved) / capacity
