@@ -24,11 +24,18 @@ from tonnage.model.types import (
     Mixer,
     Mlp,
     Moe,
+    NormKind,
+    Norms,
     ShortConvolution,
 )
 
 _CHUNK_TOKENS: Final = 64  # chunk of the parallel form of linear attention; Mamba2 uses 256, its states count likewise
 _MAMBA_CHUNK_TOKENS: Final = 256
+# Activations, in tensors as wide as the inner size: (what backward needs of a plain one's input, what unfused code
+# keeps beyond that). ReLU needs its result alone, which the next product keeps. Formulas of several operators keep
+# each product's factors: transformers 5.24.0, `activations.py`, and `_apply_gate` of `GptOssExperts`.
+_ONE_KERNEL: Final = (1, 0)
+_ACTIVATIONS: Final = {"relu": (0, 0), "gelu_new": (1, 3), "quick_gelu": (1, 1), "clamped_swiglu": (1, 3)}
 
 
 class Kind(StrEnum):
@@ -68,7 +75,9 @@ class Kept:
 
     `is_weight_input`: kept only when the weights it meets are trained (or carry an adapter).
     `by`: kept by every implementation ("all"), only by fused kernels ("fused"), only by unfused code ("eager"), only by
-    attention that makes its scores ("scores"), or where one product makes queries, keys and values ("fused_qkv").
+    attention that makes its scores ("scores"), where one product makes queries, keys and values ("fused_qkv"), by
+    activations of several operators ("formulas"), by norms weighed in fp32 beyond 16 bit ("norm_fp32"), or by the
+    operation before, as its output ("other").
     """
 
     elements: float
@@ -126,18 +135,12 @@ def _linear(
     *,
     bias: int = 0,
     keeps_input: bool = True,
-    copies_input: bool = False,
     is_row_parallel: bool = False,
 ) -> Operation:
-    """Return a dense projection: matrices that share one input, which backward needs for their gradients.
-
-    An input that the operation before has kept is copied by unfused code alone, when heads are put side by side.
-    """
+    """Return a dense projection: matrices that share one input, which backward needs for their gradients."""
     width = matrices[0].num_inputs
     kept_split = Split.SEQUENCE if split is Split.TENSOR and not is_row_parallel else split
-    by = "all" if keeps_input else "eager"
-    is_kept = keeps_input or copies_input
-    kept = (Kept(elements=width, split=kept_split, is_weight_input=True, by=by),) if is_kept else ()
+    kept = Kept(elements=width, split=kept_split, is_weight_input=True, by="all" if keeps_input else "other")
     return Operation(
         name=name,
         kind=Kind.MATMUL,
@@ -145,26 +148,39 @@ def _linear(
         matrices=matrices,
         num_other_parameters=bias,
         flop_per_token=2.0 * sum(m.num_parameters for m in matrices),
-        kept=kept,
+        kept=(kept,),
         num_kernels=len(matrices),
         is_row_parallel=is_row_parallel,
     )
 
 
-def _norm(name: str, width: int, num_parameters: int) -> Operation:
-    """Return a normalisation: fused code keeps its input; unfused code an fp32 copy, and its output for the weight."""
+def _norm(name: str, width: int, num_parameters: int, kind: NormKind = "rms", *, keeps_input: bool = True) -> Operation:
+    """Return a normalisation.
+
+    Mean and variance are one kernel in most software, which keeps its input. An unfused RMS keeps an fp32 copy of it
+    and, for the weight's gradient, what the weight multiplies: 16 bit, or fp32 where the cast comes last. Unfused mean
+    and variance keep the difference to the mean twice.
+    """
+    if kind == "layer":
+        kept = (Kept(elements=width, split=Split.SEQUENCE),) if keeps_input else ()
+    else:
+        weighed = Width.COMPUTE if kind == "rms" else Width.FP32
+        narrow = width if kind == "rms" else 0  # weighed in fp32 it would be twice as wide
+        copies = 2 if kind == "layer_fp32" else 1
+        kept = (
+            Kept(elements=width, split=Split.SEQUENCE, by="fused"),
+            Kept(elements=copies * width, split=Split.SEQUENCE, width=Width.FP32, by="eager"),
+            Kept(elements=width, split=Split.SEQUENCE, width=weighed, is_weight_input=True, by="eager"),
+            Kept(elements=narrow, split=Split.SEQUENCE, is_weight_input=True, by="norm_fp32"),
+        )
     return Operation(
         name=name,
         kind=Kind.ELEMENTWISE,
         split=Split.SEQUENCE,
         num_other_parameters=num_parameters,
         moved_elements=2.0 * width,
-        kept=(
-            Kept(elements=width, split=Split.SEQUENCE, by="fused"),
-            Kept(elements=width, split=Split.SEQUENCE, width=Width.FP32, by="eager"),
-            Kept(elements=width, split=Split.SEQUENCE, is_weight_input=True, by="eager"),
-        ),
-        num_kernels=6,
+        kept=kept,
+        num_kernels=1 if kind == "layer" else 6,
     )
 
 
@@ -180,7 +196,7 @@ def _residual(name: str, width: int) -> Operation:
     )
 
 
-def _softmax_attention(mixer: Attention, hidden: int) -> tuple[Operation, ...]:
+def _softmax_attention(mixer: Attention, hidden: int, norm: NormKind) -> tuple[Operation, ...]:
     n, k, d = mixer.num_heads, mixer.num_kv_heads, mixer.head_dim
     dv = mixer.value_head_dim or d
     gate = 2 if mixer.has_output_gate else 1
@@ -196,14 +212,18 @@ def _softmax_attention(mixer: Attention, hidden: int) -> tuple[Operation, ...]:
     bias = (n * d + k * (d + dv)) if mixer.has_qkv_bias else 0
     window = min((w for w in (mixer.window_tokens, mixer.chunk_tokens) if w), default=None)
     rotated = (n + k) * d
+    weighed = Width.FP32 if norm == "rms_fp32" else Width.COMPUTE
     kept_norm = (
         (
             Kept(elements=rotated, split=Split.TENSOR, by="fused"),
             Kept(elements=rotated, split=Split.TENSOR, width=Width.FP32, by="eager"),
+            Kept(elements=rotated, split=Split.TENSOR, width=weighed, is_weight_input=True, by="eager"),
         )
         if norms
         else ()
     )
+    view = Kept(elements=rotated, split=Split.TENSOR, by="eager" if mixer.is_fused_view else "fused_qkv")
+    gates = (Kept(elements=n * dv, split=Split.TENSOR, by="eager"),) if mixer.has_output_gate else ()
     return (
         _linear("qkv", Split.TENSOR, tuple(matrices), bias=bias),
         Operation(
@@ -212,17 +232,18 @@ def _softmax_attention(mixer: Attention, hidden: int) -> tuple[Operation, ...]:
             split=Split.TENSOR,
             num_other_parameters=norms + mixer.extra_parameters,
             moved_elements=2.0 * rotated,
-            kept=(*kept_norm, Kept(elements=rotated, split=Split.TENSOR, by="fused_qkv")),
+            kept=(*kept_norm, view, *gates),
             num_kernels=10 + (12 if norms else 0),
         ),
-        _attention_core(n, d, dv, (n * d, k * d, k * dv), window, n - k, mixer.num_sinks),
+        _attention_core(
+            n, d, dv, (n * d, k * d, k * dv), window, n - k, mixer.num_sinks, has_fp32_softmax=mixer.has_fp32_softmax
+        ),
         _linear(
             "attention_output",
             Split.TENSOR,
             (Matrix(name="o", num_inputs=n * dv, num_outputs=hidden),),
             bias=hidden if mixer.has_output_bias else 0,
             keeps_input=mixer.has_output_gate,
-            copies_input=not mixer.has_output_gate,
             is_row_parallel=True,
         ),
     )
@@ -236,8 +257,13 @@ def _attention_core(
     window: int | None,
     repeated: int = 0,
     sinks: int = 0,
+    *,
+    has_fp32_softmax: bool = True,
 ) -> Operation:
-    """Return the attention itself: it keeps its inputs, its output and one fp32 log-sum a head."""
+    """Return the attention itself: it keeps its inputs, its output and one fp32 log-sum a head.
+
+    Scores are counted as an fp32 softmax and its 16-bit copy; a softmax in 16 bit is its own copy, a third of that.
+    """
     return Operation(
         name="attention",
         kind=Kind.ATTENTION,
@@ -251,7 +277,7 @@ def _attention_core(
             Kept(elements=heads, split=Split.TENSOR, width=Width.FP32),
             Kept(elements=repeated * (key_width + value_width), split=Split.TENSOR, by="scores"),
         ),
-        score_elements_per_pair=float(heads),
+        score_elements_per_pair=heads * (1.0 if has_fp32_softmax else 1 / 3),
         num_kernels=4,
     )
 
@@ -302,6 +328,7 @@ def _latent_attention(mixer: LatentAttention, hidden: int) -> tuple[Operation, .
             split=Split.TENSOR,
             num_other_parameters=mixer.extra_parameters,
             moved_elements=4.0 * n * d,
+            kept=(Kept(elements=n * mixer.qk_nope_head_dim, split=Split.TENSOR, by="eager"),),  # values are a view
             num_kernels=14,
         ),
         _attention_core(n, d, dv, (n * d, n * d, n * dv), window),
@@ -310,7 +337,6 @@ def _latent_attention(mixer: LatentAttention, hidden: int) -> tuple[Operation, .
             Split.TENSOR,
             (Matrix(name="o", num_inputs=n * dv, num_outputs=hidden),),
             keeps_input=False,
-            copies_input=True,
             is_row_parallel=True,
         ),
     )
@@ -500,10 +526,10 @@ def _lightning(mixer: LightningAttention, hidden: int) -> tuple[Operation, ...]:
     )
 
 
-def _mixer(mixer: Mixer, hidden: int) -> tuple[Operation, ...]:
+def _mixer(mixer: Mixer, hidden: int, norm: NormKind) -> tuple[Operation, ...]:
     match mixer:
         case Attention():
-            return _softmax_attention(mixer, hidden)
+            return _softmax_attention(mixer, hidden, norm)
         case LatentAttention():
             return _latent_attention(mixer, hidden)
         case CompressedAttention():
@@ -520,23 +546,35 @@ def _mixer(mixer: Mixer, hidden: int) -> tuple[Operation, ...]:
             return _lightning(mixer, hidden)
 
 
-def _mlp(part: Mlp, hidden: int, prefix: str = "") -> tuple[Operation, ...]:
+def _kept_activation(activation: str, width: int, num_outputs: int, split: Split) -> tuple[Kept, ...]:
+    """Return what an activation keeps of what the first products made, its own result left out.
+
+    A gate's result is a tensor of its own in unfused code, beside its product with what it gates.
+    """
+    plain, more = _ACTIVATIONS.get(activation, _ONE_KERNEL)
+    is_gated = num_outputs > width
+    needed = num_outputs if is_gated else plain * width
+    return (
+        Kept(elements=needed, split=split),
+        Kept(elements=int(is_gated) * width, split=split, by="eager"),
+        Kept(elements=more * width, split=split, by="formulas"),
+    )
+
+
+def _mlp(part: Mlp, hidden: int, prefix: str = "", *, keeps_input: bool = True) -> tuple[Operation, ...]:
     f = part.intermediate_size
     names = ("gate", "up") if part.is_gated else ("up",)
     outputs = len(names) * f
     matrices = tuple(Matrix(name=name, num_inputs=hidden, num_outputs=f) for name in names)
     bias = (outputs + hidden if part.has_bias else 0) + part.extra_parameters
-    kept = [Kept(elements=outputs, split=Split.TENSOR)]
-    if part.is_gated:
-        kept.append(Kept(elements=f, split=Split.TENSOR, by="eager"))
     return (
-        _linear(f"{prefix}mlp_up", Split.TENSOR, matrices, bias=bias),
+        _linear(f"{prefix}mlp_up", Split.TENSOR, matrices, bias=bias, keeps_input=keeps_input),
         Operation(
             name=f"{prefix}mlp_activation",
             kind=Kind.ELEMENTWISE,
             split=Split.TENSOR,
             moved_elements=float(outputs + f),
-            kept=tuple(kept),
+            kept=_kept_activation(part.activation, f, outputs, Split.TENSOR),
             num_kernels=2,
         ),
         _linear(
@@ -556,6 +594,10 @@ def _moe(part: Moe, hidden: int) -> tuple[Operation, ...]:
     up = tuple(Matrix(name=f"expert_{name}", num_inputs=hidden, num_outputs=f, count=e) for name in names)
     down = Matrix(name="expert_down", num_inputs=f, num_outputs=hidden, count=e)
     bias = e * (outputs + hidden) if part.has_expert_bias else 0
+    is_read = part.shared is not None or not part.has_fp32_router  # the 16-bit input; experts read a copy by token
+    inputs = [Kept(elements=hidden, split=Split.SEQUENCE, is_weight_input=True, by="all" if is_read else "fused")]
+    if part.has_fp32_router:
+        inputs.append(Kept(elements=hidden, split=Split.SEQUENCE, width=Width.FP32, is_weight_input=True, by="eager"))
 
     def experts(name: str, matrices: tuple[Matrix, ...], width: int, *, is_down: bool) -> Operation:
         return Operation(
@@ -579,10 +621,7 @@ def _moe(part: Moe, hidden: int) -> tuple[Operation, ...]:
             num_other_parameters=router,
             flop_per_token=2.0 * e * hidden,
             moved_elements=float(hidden + 6 * e),
-            kept=(
-                Kept(elements=hidden, split=Split.SEQUENCE, is_weight_input=True),
-                Kept(elements=2 * e, split=Split.SEQUENCE, width=Width.FP32),
-            ),
+            kept=(*inputs, Kept(elements=e, split=Split.SEQUENCE, width=Width.FP32)),
             num_kernels=8,
         ),
         Operation(
@@ -594,7 +633,7 @@ def _moe(part: Moe, hidden: int) -> tuple[Operation, ...]:
             kind=Kind.ELEMENTWISE,
             split=Split.EXPERT,
             moved_elements=float(k * (outputs + f)),
-            kept=(Kept(elements=k * outputs, split=Split.EXPERT),),
+            kept=_kept_activation(part.activation, k * f, k * outputs, Split.EXPERT),
             num_kernels=2,
         ),
         experts("expert_down", (down,), f, is_down=True),
@@ -607,7 +646,7 @@ def _moe(part: Moe, hidden: int) -> tuple[Operation, ...]:
             num_kernels=6,
         ),
     )
-    shared = _mlp(part.shared, hidden, "shared_") if part.shared else ()
+    shared = _mlp(part.shared, hidden, "shared_", keeps_input=False) if part.shared else ()
     if part.shared_gate_parameters:
         gate = Operation(
             name="shared_gate",
@@ -615,6 +654,7 @@ def _moe(part: Moe, hidden: int) -> tuple[Operation, ...]:
             split=Split.SEQUENCE,
             num_other_parameters=part.shared_gate_parameters,
             moved_elements=2.0 * hidden,
+            kept=(Kept(elements=hidden, split=Split.SEQUENCE, by="eager"),),
             num_kernels=2,
         )
         shared = (*shared, gate)
@@ -643,7 +683,8 @@ def layer_operations(layer: Layer, hidden_size: int) -> tuple[Operation, ...]:
 
     Notes
     -----
-    Mixers of one layer share a norm, as do feed-forwards. A layer without either keeps only its norms.
+    Unless the layer says otherwise its mixers share a norm, as do its feed-forwards. A norm before a part and one behind
+    it keep the same. A layer without parts keeps nothing.
 
     References
     ----------
@@ -659,17 +700,24 @@ def layer_operations(layer: Layer, hidden_size: int) -> tuple[Operation, ...]:
     >>> sum(operation.num_parameters for operation in layer_operations(gpt, 512))
     3146752
     """
+    norms = layer.norms or Norms(count=sum(1 for parts in (layer.mixers, layer.feed_forwards) if parts))
     blocks = [
-        tuple(o for mixer in layer.mixers for o in _mixer(mixer, hidden_size)),
+        tuple(o for mixer in layer.mixers for o in _mixer(mixer, hidden_size, norms.kind)),
         tuple(o for part in layer.feed_forwards for o in _feed_forward(part, hidden_size)),
     ]
     present = [block for block in blocks if block]
-    count = max(1, len(present))
     operations: list[Operation] = []
+    weights = layer.norm_parameters if present else 0
+    made = 0
     for index, block in enumerate(present):
-        share = layer.norm_parameters // count + (layer.norm_parameters % count if index == 0 else 0)
-        operations += [_norm("norm", hidden_size, share), *block, _residual("residual", hidden_size)]
-    rest = layer.other_parameters if present else layer.other_parameters + layer.norm_parameters
+        number = (norms.count + len(present) - 1 - index) // len(present)
+        for _ in range(number):
+            share = weights // norms.count + (weights % norms.count if made == 0 else 0)
+            keeps = not (layer.is_parallel and made > 0)
+            operations.append(_norm("norm", hidden_size, share, norms.kind, keeps_input=keeps))
+            made += 1
+        operations += [*block, _residual("residual", hidden_size)]
+    rest = layer.other_parameters + (0 if made else layer.norm_parameters)
     if rest:
         operations.append(
             Operation(name="other", kind=Kind.ELEMENTWISE, split=Split.SEQUENCE, num_other_parameters=rest)

@@ -13,6 +13,7 @@ from typing import Final, Literal
 from tonnage.nouns import noun
 
 QkNorm = Literal["none", "head", "row"]
+NormKind = Literal["rms", "rms_fp32", "layer", "layer_fp32"]
 
 
 @noun
@@ -42,6 +43,8 @@ class Attention:
     has_output_gate: bool = False  # queries twice as wide, one half a gate for each channel of the output
     num_head_gates: int = 0  # outputs of a projection of their own that gates heads (or channels)
     num_sinks: int = 0
+    has_fp32_softmax: bool = True
+    is_fused_view: bool = False  # rotated, and its values are a view of one product of queries, keys and values
     stores_cache: bool = True  # False: reads the cache of an earlier layer, has no key and value projection
     key_is_value: bool = False  # True: no value projection
     is_bidirectional: bool = False  # an encoder's: sees its whole input at once and keeps no cache
@@ -167,6 +170,7 @@ class Mlp:
     is_gated: bool = True
     has_bias: bool = False
     input_size: int | None = None  # width of its input, where it is not the hidden size
+    activation: str = "silu"
     extra_parameters: int = 0
 
 
@@ -183,6 +187,8 @@ class Moe:
     num_identity_experts: int = 0  # experts that pass a token through
     identity_expert_parameters: int = 0  # allocated for each of them all the same
     router_parameters: int | None = None  # None: hidden_size x num_experts
+    has_fp32_router: bool = False  # its input is cast to fp32
+    activation: str = "silu"
     shared: Mlp | None = None
     shared_gate_parameters: int = 0
     extra_parameters: int = 0
@@ -192,12 +198,25 @@ FeedForward = Mlp | Moe
 
 
 @noun
+class Norms:
+    """The normalisations of a layer outside its mixers.
+
+    RMS weighed in 16 bit or in fp32; mean and variance in one kernel, or in fp32 one operator after another.
+    """
+
+    count: int
+    kind: NormKind = "rms"
+
+
+@noun
 class Layer:
     """One layer: its mixers (several run in parallel), its feed-forwards, and the weights of its norms."""
 
     mixers: tuple[Mixer, ...] = ()
     feed_forwards: tuple[FeedForward, ...] = ()
     norm_parameters: int = 0
+    norms: Norms | None = None  # None: one RMS before its mixers, one before its feed-forwards
+    is_parallel: bool = False  # mixers and feed-forwards read the same residual
     other_parameters: int = 0
     mixer_component: str | None = None  # component the mixers count under; None: by their kind
     mlp_component: str = "mlp"  # component dense feed-forwards count under

@@ -46,6 +46,8 @@ class Software:
     recompute: str
     kernels: str
     norm: str
+    activations: str
+    keys: str
     qkv: str
     loss: str
     gradients: str

@@ -140,8 +140,10 @@ def kept_bytes(case: TrainingCase, c: Constants, sums: LayerSums, x: dict[str, A
     """Return the bytes a token leaves behind in one layer, by how a layout divides them."""
     eager = eager_ratio(case, c)
     frozen = c["quantized_input_ratio"] if is_quantized(case) else 0.0
-    has_scores = 0.0 if case.has_flash_attention else 1.0
+    has_copies = 1.0 if case.software.keys == "repeated" or not case.has_flash_attention else 0.0
     fused_qkv = eager if case.software.qkv == "fused" else 0.0
+    formulas = eager if case.software.activations == "formulas" else 0.0
+    norm_fp32 = eager if case.software.norm == "fp32" else 0.0
     copies = case.software.adapter_copy
     if copies == 4.0 and case.precision.gradients != "fp32":
         copies = 0.0
@@ -150,8 +152,10 @@ def kept_bytes(case: TrainingCase, c: Constants, sums: LayerSums, x: dict[str, A
         sums.kept[i]
         + sums.kept_fused[i] * (1 - eager)
         + sums.kept_eager[i] * eager
-        + sums.kept_scores[i] * has_scores * eager
+        + sums.kept_scores[i] * has_copies * eager
         + sums.kept_fused_qkv[i] * fused_qkv
+        + sums.kept_formulas[i] * formulas
+        + sums.kept_norm_fp32[i] * norm_fp32
         + sums.kept_frozen[i] * frozen
         + sums.kept_adapter[i] * copies
         for i in range(4)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from tonnage.model.hf.fields import Fields
-from tonnage.model.types import Attention, FeedForward, Layer, Mixer, Mlp, Model, Moe, QkNorm
+from tonnage.model.hf.numerics import as_computed
+from tonnage.model.types import Attention, FeedForward, Layer, Mixer, Mlp, Model, Moe, Norms, QkNorm
 
 Spec = TypeVar("Spec", bound=Hashable)
 MakeMixer = Callable[[Fields, str], Mixer]
@@ -27,6 +28,7 @@ LINEAR: Final = "linear_attention"
 RMS: Final = 1
 LAYER: Final = 2
 PLAIN: Final = 0
+_FIELDS_OF_ACTIVATION: Final = ("hidden_act", "hidden_activation", "activation_function")
 
 
 def chosen(f: Fields, choice: bool | str) -> bool:
@@ -50,6 +52,7 @@ def attention(
     has_output_gate: bool = False,
     has_sinks: bool = False,
     can_set_head_dim: bool = True,
+    is_fused_view: bool = False,
 ) -> Attention:
     """Return grouped attention from the usual fields.
 
@@ -61,6 +64,8 @@ def attention(
         Whether the family's norm of queries and keys is there.
     can_set_head_dim : bool
         Whether a `head_dim` in the config counts; else a head is an equal share of the hidden size.
+    is_fused_view : bool
+        Whether transformers makes queries, keys and values by one product and rotates the first two.
     """
     hidden_size, heads = f.count("hidden_size"), f.count("num_attention_heads")
     share = hidden_size // heads
@@ -75,12 +80,21 @@ def attention(
         qk_norm=qk_norm if chosen(f, qk_norm_if) else "none",
         has_output_gate=has_output_gate,
         num_sinks=heads if has_sinks else 0,
+        is_fused_view=is_fused_view,
     )
+
+
+def activation_of(f: Fields) -> str:
+    """Return the name of the activation, the family's own where the file names none."""
+    named = (f.get(field) for field in _FIELDS_OF_ACTIVATION)
+    return next((name for name in named if isinstance(name, str)), "silu")
 
 
 def mlp(f: Fields, *, width: str = "intermediate_size", is_gated: bool = True, bias: bool | str = False) -> Mlp:
     """Return a dense feed-forward; `width` names the field of its inner width."""
-    return Mlp(intermediate_size=f.count(width), is_gated=is_gated, has_bias=chosen(f, bias))
+    return Mlp(
+        intermediate_size=f.count(width), is_gated=is_gated, has_bias=chosen(f, bias), activation=activation_of(f)
+    )
 
 
 def routed(
@@ -93,6 +107,7 @@ def routed(
     has_shared_gate: bool = False,
     has_router_bias: bool = False,
     has_expert_bias: bool = False,
+    activation: str | None = None,
 ) -> Moe:
     """Return a mixture of experts; `experts`, `width` and `top_k` name the fields."""
     num_experts, hidden_size = f.count(experts), f.count("hidden_size")
@@ -104,6 +119,7 @@ def routed(
         router_parameters=num_experts * (hidden_size + 1) if has_router_bias else None,
         shared=shared(f) if shared else None,
         shared_gate_parameters=hidden_size if has_shared_gate else 0,
+        activation=activation or activation_of(f),
     )
 
 
@@ -193,6 +209,7 @@ def build(
     sparsity: Sparsity = all_dense,
     norm: int = RMS,
     num_norms: int = 2,
+    is_parallel: bool = False,
     mixer_components: Mapping[str, str] | None = None,
     is_tied: bool | None = None,
     head_bias: bool | str = False,
@@ -213,6 +230,8 @@ def build(
         Weights of one norm in hidden sizes.
     num_norms : int
         Norms of a layer, those inside the mixer left out.
+    is_parallel : bool
+        Whether feed-forward and mixer read the same residual.
     mixer_components : mapping
         The component a kind's weights count under, where it is not the mixer's own.
     is_tied : bool or None
@@ -221,6 +240,7 @@ def build(
     overrides = f.layer_overrides()
     norm_parameters = num_norms * norm * f.count("hidden_size")
     components = mixer_components or {}
+    norms = Norms(count=num_norms, kind="rms" if norm == RMS else "layer")
 
     def layer(spec: tuple[str, bool, int | None]) -> Layer:
         kind, is_sparse, index = spec
@@ -230,6 +250,8 @@ def build(
             mixers=(mixer(own, kind),),
             feed_forwards=(feed_forward,),
             norm_parameters=norm_parameters,
+            norms=norms,
+            is_parallel=is_parallel,
             mixer_component=components.get(kind),
         )
 
@@ -281,7 +303,7 @@ def assemble(
         family=f.model_type,
         hidden_size=hidden_size,
         vocab_size=vocab_size,
-        layers=tuple(layers),
+        layers=as_computed(f.model_type, layers),
         other_parameters={component: count for component, count in other.items() if count},
         per_layer_embedding_parameters=per_layer_embedding_parameters,
         is_tied=tied,

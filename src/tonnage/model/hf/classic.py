@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tonnage.model.hf.blocks import FULL, LAYER, RMS, assemble, chosen, stack
+from tonnage.model.hf.blocks import FULL, LAYER, RMS, activation_of, assemble, chosen, stack
 from tonnage.model.hf.fields import Fields
-from tonnage.model.types import Attention, Layer, Mlp, Model
+from tonnage.model.types import Attention, Layer, Mlp, Model, Norms
 
 
 def uniform(
@@ -25,6 +25,8 @@ def uniform(
     mlp_bias: bool | str = True,
     norm: int = LAYER,
     num_norms: int = 2,
+    is_parallel: bool = False,
+    is_fused_view: bool = False,
     attention_extra: int = 0,
     final_norm: int | None = None,
     num_positions: int = 0,
@@ -37,6 +39,10 @@ def uniform(
     ----------
     width : int or None
         Inner width of the feed-forward; None: four hidden sizes.
+    is_parallel : bool
+        Whether feed-forward and attention read the same residual.
+    is_fused_view : bool
+        Whether one product makes queries, keys and values, of which the first two are rotated.
     num_positions : int
         Rows of a learnt table of positions.
     final_norm : int or None
@@ -52,10 +58,20 @@ def uniform(
                 has_qkv_bias=chosen(f, qkv_bias),
                 has_output_bias=chosen(f, output_bias),
                 extra_parameters=attention_extra,
+                is_fused_view=is_fused_view,
             ),
         ),
-        feed_forwards=(Mlp(intermediate_size=width or 4 * hidden_size, is_gated=False, has_bias=chosen(f, mlp_bias)),),
+        feed_forwards=(
+            Mlp(
+                intermediate_size=width or 4 * hidden_size,
+                is_gated=False,
+                has_bias=chosen(f, mlp_bias),
+                activation=activation_of(f),
+            ),
+        ),
         norm_parameters=num_norms * norm * hidden_size,
+        norms=Norms(count=num_norms, kind="layer"),
+        is_parallel=is_parallel,
     )
     others = dict(extra or {})
     others["embedding"] = others.get("embedding", 0) + num_positions * hidden_size
@@ -93,7 +109,15 @@ def refuse_cross_attention(f: Fields) -> None:
 
 def gptj(f: Fields) -> Model:
     """Return GPT-J or CodeGen: one norm for attention and feed-forward, a biased head."""
-    return uniform(f, qkv_bias=False, output_bias=False, width=f.maybe_count("n_inner"), num_norms=1, head_bias=True)
+    return uniform(
+        f,
+        qkv_bias=False,
+        output_bias=False,
+        width=f.maybe_count("n_inner"),
+        num_norms=1,
+        is_parallel=True,
+        head_bias=True,
+    )
 
 
 def gpt_neox_japanese(f: Fields) -> Model:
@@ -140,7 +164,14 @@ def gpt_neo(f: Fields) -> Model:
 
 def gpt_neox(f: Fields) -> Model:
     """Return GPT-NeoX and Pythia."""
-    return uniform(f, qkv_bias="attention_bias", output_bias="attention_bias", width=f.count("intermediate_size"))
+    return uniform(
+        f,
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        width=f.count("intermediate_size"),
+        is_parallel=f.flag("use_parallel_residual"),
+        is_fused_view=True,
+    )
 
 
 def bloom(f: Fields) -> Model:
@@ -178,6 +209,8 @@ def falcon(f: Fields) -> Model:
         width=f.maybe_count("ffn_hidden_size"),
         mlp_bias="bias",
         num_norms=1 if f.flag("parallel_attn") else 2,
+        is_parallel=f.flag("parallel_attn"),
+        is_fused_view=not f.flag("alibi"),
         attention_extra=LAYER * f.count("hidden_size") if has_own_norm else 0,
         final_norm=LAYER,
     )

@@ -107,7 +107,8 @@ def stablelm(f: Fields) -> Model:
     mixer = partial(
         attention, qkv_bias="use_qkv_bias", qk_norm="row", qk_norm_if="qk_layernorm", can_set_head_dim=False
     )
-    return build(f, mixer=mixer, norm=LAYER, num_norms=1 if f.flag("use_parallel_residual") else 2)
+    is_parallel = f.flag("use_parallel_residual")
+    return build(f, mixer=mixer, norm=LAYER, num_norms=1 if is_parallel else 2, is_parallel=is_parallel)
 
 
 def nemotron_nas(f: Fields) -> Model:
@@ -154,8 +155,10 @@ DENSE: Final[dict[str, Callable[[Fields], Model]]] = {
     "apertus": partial(build, mixer=partial(biased, qk_norm="head"), dense=apertus_mlp),
     "arcee": partial(build, mixer=biased, dense=partial(biased_mlp, is_gated=False)),
     "bitnet": partial(build, mixer=bitnet_attention, dense=bitnet_mlp),
-    "cohere": partial(build, mixer=partial(biased, qk_norm="row", qk_norm_if="use_qk_norm"), num_norms=1),
-    "cohere2": partial(build, mixer=biased, kinds=full_every(4), num_norms=1),
+    "cohere": partial(
+        build, mixer=partial(biased, qk_norm="row", qk_norm_if="use_qk_norm"), num_norms=1, is_parallel=True
+    ),
+    "cohere2": partial(build, mixer=biased, kinds=full_every(4), num_norms=1, is_parallel=True),
     "cwm": partial(build, mixer=attention, dense=partial(mlp, bias="mlp_bias"), kinds=full_first_of_four),
     "diffllama": partial(build, mixer=differential_attention),
     "ernie4_5": partial(
@@ -195,9 +198,10 @@ DENSE: Final[dict[str, Callable[[Fields], Model]]] = {
         dense=partial(mlp, is_gated=False, bias=True),
         norm=LAYER,
         num_norms=1,
+        is_parallel=True,
         head_bias=True,
     ),
-    "phi3": partial(build, kinds=all_windowed),
+    "phi3": partial(build, mixer=partial(attention, is_fused_view=True), kinds=all_windowed),
     "qwen2": partial(build, mixer=partial(attention, qkv_bias=True), kinds=windowed_above),
     "qwen2_vl_text": partial(
         build, mixer=partial(attention, qkv_bias=True, can_set_head_dim=False), kinds=windowed_above

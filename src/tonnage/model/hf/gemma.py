@@ -14,7 +14,7 @@ from typing import Final
 from tonnage.model.hf.blocks import FULL, SLIDING, assemble, full_every, layer_kinds, mlp, stack
 from tonnage.model.hf.decoder import biased
 from tonnage.model.hf.fields import Fields
-from tonnage.model.types import Attention, FeedForward, Layer, Mlp, Model, Moe
+from tonnage.model.types import Attention, FeedForward, Layer, Mlp, Model, Moe, Norms
 
 
 def gemma4_kinds(f: Fields) -> list[str]:
@@ -77,6 +77,7 @@ def gemma4(f: Fields) -> Model:
             mixers=(gemma_attention(own[index], kind, is_shared=is_shared, key_is_value=is_same),),
             feed_forwards=feed_forward,
             norm_parameters=norms,
+            norms=Norms(count=norms // hidden_size),
             other_parameters=2 * hidden_size * slot,
         )
 
@@ -115,6 +116,7 @@ def gemma3n(f: Fields) -> Model:
             mixers=(gemma_attention(f, kind, is_shared=is_shared),),
             feed_forwards=(Mlp(intermediate_size=width),),
             norm_parameters=7 * hidden_size,
+            norms=Norms(count=7),
             other_parameters=beside,
         )
 

@@ -316,7 +316,12 @@ def gpt_oss(f: Fields) -> Model:
         mixer=partial(biased, has_sinks=True),
         kinds=full_every(2, field=None),
         sparse=partial(
-            routed, experts="num_local_experts", width="intermediate_size", has_router_bias=True, has_expert_bias=True
+            routed,
+            experts="num_local_experts",
+            width="intermediate_size",
+            has_router_bias=True,
+            has_expert_bias=True,
+            activation="clamped_swiglu",
         ),
         sparsity=all_sparse,
     )
