@@ -51,6 +51,17 @@ def test_everything_kept_fits_and_everything_short_does_not(serving):
     assert serving.num_candidates >= len(serving.kept) + len(serving.short) + len(serving.ruled_out)
 
 
+def test_a_host_too_small_for_all_experts_takes_some():
+    """Some layers' experts suit a small host though all of them would not."""
+    where = Where(gpus=(("rtx-4080", 1),), host="8 GiB ddr5-5600 x2")
+    found = explore_serving(SPARSE, Serving(), place(where).cluster, ENGINES, Fixed())
+    moved = [e for e in found.kept if placement(e) == "experts_cpu"]
+    assert moved
+    for estimate in moved:
+        assert 1 <= estimate.candidate.offload.num_cpu_expert_layers < SPARSE.num_layers
+        assert estimate.footprint.host_total.high <= estimate.footprint.host_capacity_bytes
+
+
 def test_no_layer_less_could_be_moved(serving):
     moved = [e for e in serving.kept if placement(e) == "experts_cpu"]
     assert len({e.candidate.engine for e in moved}) > 1

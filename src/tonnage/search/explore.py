@@ -263,13 +263,19 @@ _IN_LAYERS: Final = ("attention", "linear_attn_ssm", "mlp", "experts", "shared_e
 
 def _short(walk: _Walk, engine: Engine, load: ServingLoad) -> tuple[float, float]:
     """Return what is missing at the upper end of the interval, on the device or the host, and that end's margin."""
+    over_device, over_host, margin = _over(walk, engine, load)
+    return max(over_device, over_host, 0.0), margin
+
+
+def _over(walk: _Walk, engine: Engine, load: ServingLoad) -> tuple[float, float, float]:
+    """Return what is missing on the device and on the host at the upper end of the interval, and that end's margin."""
     walk.num_candidates += 1
     needed = engine.accounting.memory(load)
     device, host = float(needed.device_bytes()), float(needed.host_bytes())
     part = needed.relative_error
     over_device = device * (1 + part) - float(needed.capacity_bytes)
     over_host = host * (1 + part) - float(load.host_memory_bytes)
-    return max(over_device, over_host, 0.0), part * max(device, host)
+    return over_device, over_host, part * max(device, host)
 
 
 def _smaller_cache(walk: _Walk, candidate: Candidate, engine: Engine, caches: Sequence[str]) -> Iterator[Candidate]:
@@ -296,10 +302,12 @@ def _moved(walk: _Walk, candidate: Candidate, engine: Engine, load: ServingLoad,
         return
 
     @cache
-    def short(number: int) -> float:
-        return _short(walk, engine, replace(load, **{name: number}))[0]
+    def over(number: int) -> tuple[float, float]:
+        return _over(walk, engine, replace(load, **{name: number}))[:2]
 
-    guess = round(layers * here / max(here - short(layers), here * 0.05, 1.0)) if here > short(layers) else layers
-    number = first_that_fits(lambda n: short(n) <= 0, 1, layers, guess)
-    if number is not None:
+    # Each layer moved frees the device and fills the host: the least number that suits the device suits the host, or none.
+    least = max(over(layers)[0], 0.0)
+    guess = round(layers * here / max(here - least, here * 0.05, 1.0)) if here > least else layers
+    number = first_that_fits(lambda n: over(n)[0] <= 0, 1, layers, guess)
+    if number is not None and over(number)[1] <= 0:
         yield replace(candidate, offload=replace(candidate.offload, **{name: number}))
