@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from tonnage.calibrate import inference_score, training_rows
+from tonnage.calibrate.row_check import MEASURED, fault_of, measured_of
 from tonnage.calibrate.types import Domain, Row, Scored
 from tonnage.errors import BadFileError
 
 DOMAINS: Final[tuple[Domain, ...]] = (training_rows.DOMAIN, inference_score.DOMAIN)
+METRICS: Final = (*inference_score.MEMORY_METRICS, *inference_score.SPEED_METRICS, *MEASURED)
 _LONGEST_LINE: Final = 1_000_000
+_UNREADABLE: Final = (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError)
 
 
 def read_rows(text: str, where: str) -> list[dict[str, Any]]:
@@ -48,6 +51,11 @@ def domain_of(row: Row) -> Domain | None:
     return next((domain for domain in DOMAINS if domain.claims(row)), None)
 
 
+def faults_of(rows: Sequence[Row]) -> dict[str, str]:
+    """Return by id what is wrong with rows whose fields cannot be what they say."""
+    return {row["id"]: fault for row in rows if (fault := fault_of(row))}
+
+
 def score_rows(rows: Sequence[Row], leave_out: str | None = None) -> list[Scored]:
     """Predict each measured quantity of each row, in the order of the rows.
 
@@ -61,12 +69,50 @@ def score_rows(rows: Sequence[Row], leave_out: str | None = None) -> list[Scored
     Returns
     -------
     list of Scored
-        Predictions and refusals; a row that no domain claims gives none.
+        Predictions and refusals; a row that no domain claims gives none. A row whose fields cannot be read is refused,
+        and the others are predicted.
     """
+    faults = faults_of(rows)
     scored: list[Scored] = []
     for domain in DOMAINS:
-        mine = [row for row in rows if domain_of(row) is domain]
+        mine = [row for row in rows if row["id"] not in faults and domain_of(row) is domain]
         if mine:
-            scored += domain.score(mine, leave_out)
+            try:
+                scored += domain.score(mine, leave_out)
+            except _UNREADABLE:
+                readable = [row for row in mine if _is_readable(domain, row, faults)]
+                scored += domain.score(readable, leave_out) if readable else []
+    scored += [one for row in rows if row["id"] in faults for one in _refused(row, faults[row["id"]])]
     order = {row["id"]: index for index, row in enumerate(rows)}
     return sorted(scored, key=lambda s: order[s.id])
+
+
+def _is_readable(domain: Domain, row: Row, faults: dict[str, str]) -> bool:
+    """Whether a row can be predicted by itself; why not is noted."""
+    try:
+        domain.score([row], None)
+    except _UNREADABLE as error:
+        faults[row["id"]] = f"it cannot be read: {' '.join(str(error).split())[:120]}"
+        return False
+    return True
+
+
+def _refused(row: Row, fault: str) -> list[Scored]:
+    def said(*names: str) -> str:
+        return next((str(row[name]) for name in names if row.get(name)), "")
+
+    return [
+        Scored(
+            id=row["id"],
+            metric=metric,
+            measured=measured,
+            refused=fault,
+            trust=said("tier", "trust"),
+            source=said("source_key", "source"),
+            framework=said("engine", "framework"),
+            gpu=said("gpu"),
+            kind=said("placement", "kind"),
+        )
+        for metric, measured in measured_of(row).items()
+        if metric in METRICS
+    ]

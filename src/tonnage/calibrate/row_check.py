@@ -1,0 +1,79 @@
+"""Whether a measurement row's fields are of the kind that they must be: what is wrong with it, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tonnage.calibrate.row_fields import number
+
+__all__ = ["MEASURED", "fault_of", "measured_of"]
+
+_NUMBERS: Final = frozenset({
+    "file_size_gib", "params_b", "params_active_b", "gpu_mem_gib", "gpu_mem_gb", "n_gpus", "n_nodes", "isl", "osl", "ctx",
+    "tp", "pp", "cp", "ep", "dp", "etp", "zero_stage", "num_requests", "gpu_memory_utilization", "max_num_seqs",
+    "max_num_batched_tokens", "prefill_isl", "hidden", "layers", "heads", "kv_heads", "ffn", "vocab", "params_total_b",
+    "micro_batch", "grad_accum", "global_batch_seqs", "seq_len", "experts", "active_experts", "lora_rank",
+    "first_stage_layers", "last_stage_layers", "kv_lora_rank", "q_lora_rank", "shared_expert_ffn", "moe_ffn",
+    "mtp_layers", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu", "step_time_s", "peak_mem_gib", "samples_per_s",
+    "states_gib", "activations_gib",
+})  # fmt: skip
+_TABLES: Final = frozenset({"arch", "measured", "check"})
+_SWITCHES: Final = frozenset({
+    "oom", "is_moe", "flash_attn", "flash_attention", "compile", "sp", "tied_embeddings", "attention_dp", "score_oom",
+})  # fmt: skip
+_TEXTS: Final = frozenset({
+    "engine", "engine_version", "model", "quant", "weight_dtype", "kv_dtype", "gpu", "cpu", "ram", "offload", "placement",
+    "source", "source_key", "unit", "group", "tier", "trust", "speed_tier", "kind", "precision", "optimizer", "framework",
+    "framework_version", "activation_checkpointing", "seq_len_kind", "mem_kind", "mem_quantity", "mem_rank", "spec_decode",
+    "parallel_note", "date", "settings", "fsdp_sharding", "lora_targets",
+})  # fmt: skip
+MEASURED: Final = ("peak_mem_gib", "tokens_per_s_per_gpu", "step_time_s")
+_LARGEST: Final = 1e15
+
+
+def fault_of(row: Mapping[str, Any]) -> str:
+    """Return what is wrong with a row's fields, or nothing.
+
+    >>> fault_of({"n_gpus": "many"})
+    "n_gpus is 'many', a number is wanted"
+    >>> fault_of({"n_gpus": 2, "model": "m"})
+    ''
+    """
+    for name, value in row.items():
+        if value is None:
+            continue
+        if name in _NUMBERS:
+            amount = number(value)
+            if amount is None or not math.isfinite(amount):
+                return _wanted(name, value, "a number is wanted")
+            if not 0 <= amount < _LARGEST:
+                return _wanted(name, value, "it cannot be so")
+        elif name in _TABLES and not isinstance(value, dict):
+            return _wanted(name, value, "an object is wanted")
+        elif name in _SWITCHES and not isinstance(value, bool):
+            return _wanted(name, value, "true or false is wanted")
+        elif name in _TEXTS and not isinstance(value, str | int | float):
+            return _wanted(name, value, "a text is wanted")
+    for name, value in (row.get("measured") or {}).items():
+        is_figure = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_figure and not (math.isfinite(value) and abs(value) < _LARGEST):
+            return _wanted(f"measured.{name}", value, "a number is wanted")
+    return ""
+
+
+def _wanted(name: str, value: object, what: str) -> str:
+    return f"{name} is {repr(value)[:40]}, {what}"
+
+
+def measured_of(row: Mapping[str, Any]) -> dict[str, float]:
+    """Return the figures that a row measured, by name, whatever else is wrong with it."""
+    inner = row.get("measured")
+    fields = inner if isinstance(inner, dict) else {name: row.get(name) for name in MEASURED}
+    found: dict[str, float] = {}
+    for name, value in fields.items():
+        amount = number(value)
+        if amount is not None and math.isfinite(amount):
+            found[name] = amount
+    return found
