@@ -13,12 +13,13 @@ from tonnage.plan.request import make_request
 from tonnage.render.services import service_of
 from tonnage.render.targets import PLACES, find_place
 
+BF16 = {"precision.weights": "bf16"}
 HOSTILE = "x/$(touch never) `id` \"q\" 's' a: b # %n ${HOME} \n- y"
 
 
 @pytest.fixture(scope="module")
 def plans():
-    serve = api.plan(make_request("Qwen/Qwen3-8B", gpus=["h100-sxm5-80gb:2"], limits={"engines": ["vllm"]}))
+    serve = api.plan(make_request("Qwen/Qwen3-8B", gpus=["h100-sxm5-80gb:2"], limits={"engines": ["vllm"]}, pins=BF16))
     train = api.plan(
         make_request(
             "Qwen/Qwen3-8B", goal="finetune", finetune="full", gpus=["h100-sxm5-80gb:8"], nodes=2,

@@ -8,6 +8,24 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "replicas_of_a_job": ("a training job has no replicas", "训练任务没有副本"),
     "leave_out": ("leave it out", "去掉该选项"),
     "replan": ("plan again with tonnage plan", "用 tonnage plan 重新规划"),
+    "known_checkpoint": ("{name} holds the weights in {weights}", "{name} 提供 {weights} 格式的权重"),
+    "no_conversion": (
+        "no conversion of {name} from {own} to {weights} is known: name a checkpoint in {weights} yourself",
+        "不知道如何把 {name} 从 {own} 转成 {weights}：请自行指定 {weights} 的检查点",
+    ),
+    "conversion": (
+        "{name} has to be converted to {weights}: about {disk} of disk, {host} of host memory and {time} (weights.sh)",
+        "{name} 需要转换为 {weights}：约 {disk} 磁盘、{host} 主机内存、{time}（weights.sh）",
+    ),
+    "gguf_repository": (
+        "GGUF_REPO=owner/name takes a file in {kind} that somebody has published instead of making one",
+        "设置 GGUF_REPO=owner/name 可直接下载已发布的 {kind} 文件，而不自行转换",
+    ),
+    "weights_purpose": (
+        "Makes the weights that the plan assumes; run again it changes nothing.",
+        "生成方案所假设的权重；重复运行不会改变任何内容。",
+    ),
+    "purpose_weights": ("makes the weights", "生成权重"),
     "no_image": ("no container image of {name} is known", "不知道 {name} 的容器镜像"),
     "other_place": ("use --place local, systemd or slurm", "改用 --place local、systemd 或 slurm"),
     "one_node": ("Compose runs on one machine, the plan needs several", "Compose 只在一台机器上运行，而方案需要多台"),

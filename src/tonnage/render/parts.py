@@ -9,6 +9,7 @@ from tonnage.plan.request import command
 from tonnage.render.quote import shell_words
 from tonnage.render.scripts import script
 from tonnage.render.types import BundleFile, Role, Service
+from tonnage.render.weights import Weights
 from tonnage.units import format_bytes
 
 
@@ -19,6 +20,8 @@ def common_files(service: Service, start: str) -> tuple[BundleFile, ...]:
         for path, text in sorted(service.files.items())
     )
     install = (install_script(service),) if service.packages else ()
+    if service.weights is not None and service.weights.is_made:
+        install = (*install, weights_script(service.weights))
     return (
         BundleFile(path="plan.toml", text=write_plan(service.plan), purpose=say("deploy.purpose_plan")),
         BundleFile(path="README.md", text=readme(service, start), purpose=say("deploy.purpose_readme")),
@@ -39,6 +42,12 @@ def install_script(service: Service) -> BundleFile:
     return BundleFile(path="install.sh", text=text, purpose=say("deploy.purpose_install"), is_executable=True)
 
 
+def weights_script(weights: Weights) -> BundleFile:
+    """Return the script that makes the weights that the plan assumes; run again it changes nothing."""
+    text = script(say("deploy.weights_purpose"), weights.lines)
+    return BundleFile(path="weights.sh", text=text, purpose=say("deploy.purpose_weights"), is_executable=True)
+
+
 def readme(service: Service, start: str) -> str:
     """Return the page that says what the bundle is, how it starts, and what was predicted."""
     estimate = service.plan.estimate
@@ -50,6 +59,7 @@ def readme(service: Service, start: str) -> str:
         "",
         "```console",
         *(("$ bash install.sh",) if service.packages else ()),
+        *(("$ bash weights.sh",) if service.weights is not None and service.weights.is_made else ()),
         f"$ {start}",
         "```",
         "",

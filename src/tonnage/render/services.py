@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Final
 
 from tonnage.datafiles import program
@@ -10,13 +11,16 @@ from tonnage.engines import TRAINERS, find_engine, find_trainer
 from tonnage.engines.servers import server_of
 from tonnage.engines.types import Late
 from tonnage.errors import RequestError
+from tonnage.estimate.types import Candidate
 from tonnage.messages import say
+from tonnage.model.types import Quantization
 from tonnage.plan.types import Plan
 from tonnage.render.types import Probe, Role, Service
+from tonnage.render.weights import Weights, weights_of
 from tonnage.units import GIB, MIB
 from tonnage.workload.types import Serving
 
-__all__ = ["service_of", "slug_of"]
+__all__ = ["service_of", "slug_of", "with_weights"]
 
 # Read rate of weights that a start is given time for: a slow disk, or a network of 1 Gbit/s.
 _SLOW_READ_BYTES_PER_S: Final = 100e6
@@ -109,7 +113,8 @@ def _server(plan: Plan, host: str, port: int | None, num_replicas: int) -> Servi
     if refusal is not None:
         raise RequestError(refusal.reason, where=engine.name, fix=say("deploy.replan"))
     facts = server_of(engine.name.replace("-", "_").replace(".", "_"))
-    launch = engine.launch(candidate)
+    weights = weights_of(candidate)
+    launch = engine.launch(with_weights(candidate, weights))
     at = port or facts.port
     devices = candidate.cluster.node.devices
     vendor = devices[0].vendor.lower() if devices else "cpu"
@@ -121,7 +126,7 @@ def _server(plan: Plan, host: str, port: int | None, num_replicas: int) -> Servi
         role=Role.SERVER,
         argv=(*launch.argv, *_late_port(facts.flags_at(host, at), at, num_replicas)),
         env={**launch.env, **facts.env_at(host, at)},
-        files=launch.files,
+        files={**launch.files, **({"quantize.py": program("quantize")} if _quantises(weights) else {})},
         packages=facts.packages,
         image=facts.image.get(vendor),
         image_program=facts.image_program,
@@ -137,7 +142,22 @@ def _server(plan: Plan, host: str, port: int | None, num_replicas: int) -> Servi
         shared_memory_bytes=max(64 * MIB, _SHARED_BYTES_PER_DEVICE * len(devices) if len(devices) > 1 else GIB),
         start_seconds=_START_SECONDS + storage.weights_bytes / _SLOW_READ_BYTES_PER_S,
         stop_seconds=_DRAIN_SECONDS,
+        weights=weights,
+        notes=(weights.note,) if weights.note else (),
     )
+
+
+def with_weights(candidate: Candidate, weights: Weights) -> Candidate:
+    """Name the checkpoint that holds the planned format, so that the engine is not asked to make it again."""
+    model = candidate.model
+    if weights.name == model.name:
+        return candidate
+    stored = Quantization(scheme=candidate.precision.weights)
+    return replace(candidate, model=replace(model, name=weights.name, quantization=stored))
+
+
+def _quantises(weights: Weights) -> bool:
+    return any("quantize.py" in line for line in weights.lines)
 
 
 def _late_port(flags: tuple[str, ...], port: int, num_replicas: int) -> tuple[str, ...]:

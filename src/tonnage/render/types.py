@@ -11,6 +11,7 @@ from tonnage.nouns import noun
 
 if TYPE_CHECKING:
     from tonnage.plan.types import Plan
+    from tonnage.render.weights import Weights
 
 
 class Role(StrEnum):
@@ -75,4 +76,5 @@ class Service:
     shared_memory_bytes: int = 0  # /dev/shm
     start_seconds: float = 600.0  # until a healthy server answers, at the slowest
     stop_seconds: float = 60.0  # to drain, or to write a checkpoint
+    weights: Weights | None = None  # where they come from, where a launch names other ones than the plan
     notes: tuple[str, ...] = ()
