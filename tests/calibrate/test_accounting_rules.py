@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tonnage.calibrate.inference_rows import case_of_row, load_of_case
@@ -157,3 +159,16 @@ def test_llama_cpp_pads_a_slot_to_256_cells(context, cells):
     row = next(row for row in ROWS if row["engine"] == "llama.cpp" and row["model"] == "LLaMA-3-8B")
     load, accounting = prepared({**row, "ctx": context})
     assert accounting.num_cells(load, load.shape.cache_groups[0]) == cells
+
+
+def test_windows_of_llama_cpp_are_kept_for_each_slot_and_not_at_all_in_its_fork():
+    row = {"id": "x", "model": "google/gemma-3-12b-it", "gpu": "RTX 4090", "n_gpus": 1, "ctx": 32768, "measured": {}}
+    cells = {}
+    for engine in ("llama.cpp", "ik_llama.cpp"):
+        load, accounting = prepared({**row, "engine": engine})
+        windowed = next(group for group in load.shape.cache_groups if group.window_tokens)
+        cells[engine] = [accounting.num_cells(replace(load, max_num_seqs=n), windowed) for n in (1, 4)]
+    assert cells["llama.cpp"] == [1536, 4 * 1536]  # a window of 1,024 and a micro-batch of 512
+    assert cells["ik_llama.cpp"] == [32768, 4 * 32768]
+    load, accounting = prepared({**row, "engine": "llama.cpp", "date": "2025-01"})
+    assert accounting.num_cells(load, windowed) == 32768

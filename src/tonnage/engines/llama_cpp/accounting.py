@@ -1,7 +1,7 @@
 """llama.cpp's memory: three kinds of buffers on each device (model, cache, compute), and what stays on the host.
 
-The token embedding stays on the host; the cache is one tensor for all slots, padded to 256 cells; windows keep their
-length for each slot and one micro-batch more; recurrent state is kept once a slot.
+The token embedding stays on the host; each slot has its cache, padded to 256 cells; windows keep their length and one
+micro-batch more; recurrent state is kept once a slot.
 """
 
 from __future__ import annotations
@@ -115,12 +115,15 @@ class Accounting:
         return total
 
     def num_cells(self, load: ServingLoad, group: CacheGroup) -> Count:
-        """Cells of a group's cache: every slot's context, or every slot's window and one micro-batch."""
-        cells = load.max_num_seqs * round_up(load.context_tokens, CELL_PADDING)
-        if group.window_tokens is None:
-            return cells
-        window = load.max_num_seqs * group.window_tokens + load.max_batched_tokens
-        return at_most(cells, round_up(window, CELL_PADDING))
+        """Cells of a group's cache: for each slot its context, or its window and one micro-batch.
+
+        Slots that are asked for by number have caches of their own (src/llama-kv-cache-iswa.cpp @02c28f53, `size_swa`);
+        ik_llama.cpp, and llama.cpp before May 2025, keep the whole context in every layer.
+        """
+        cells = round_up(load.context_tokens, CELL_PADDING)
+        if group.window_tokens is not None and self.constants.value("keeps_windows", load.version):
+            cells = at_most(cells, round_up(group.window_tokens + load.max_batched_tokens, CELL_PADDING))
+        return load.max_num_seqs * cells
 
     def compute_buffer_bytes(self, load: ServingLoad, has: Held) -> Bytes:
         """Return the scratch of the largest graph: the logits of a micro-batch, or one layer with its scores.
