@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 from tests.engines.test_solvers import FORMATS, MODELS, candidate
 
 from tonnage.engines import ENGINES, find_engine
+from tonnage.errors import RequestError
 from tonnage.estimate.compose_serving import serving_load
 from tonnage.estimate.types import EngineSettings, Layout, Offload
+from tonnage.model import catalogue
 from tonnage.model.types import Quantization
 from tonnage.workload.precision import Precision
 
@@ -144,3 +147,32 @@ def test_an_old_setting_that_the_plan_does_not_fix_is_the_one_it_assumed():
         for name, flag in FLAGS[engine.name].items():
             if name not in ("tp", "pp"):
                 assert float(said[flag]) == pytest.approx(float(getattr(load, name)), rel=1e-3), (engine.name, flag)
+
+
+def test_drafting_and_the_encoder_s_file_are_on_the_line():
+    """What `--set settings.extra…` makes the prediction assume."""
+    drafts = EngineSettings(extra={"draft_tokens": "3", "draft_layers": "1", "draft": "mtp"})
+    vllm, sglang, llama = (find_engine(name) for name in ("vllm", "sglang", "llama.cpp"))
+    said = words(vllm, replace(case(vllm), settings=drafts))
+    assert json.loads(said["--speculative-config"]) == {"method": "mtp", "num_speculative_tokens": 3}
+    said = words(sglang, replace(case(sglang), settings=drafts))
+    assert (said["--speculative-num-steps"], said["--speculative-num-draft-tokens"]) == ("3", "4")
+    mixed = EngineSettings(extra={"value_cache": "q8_0"})
+    said = words(llama, replace(case(llama), settings=mixed))
+    assert (said["-ctk"], said["-ctv"]) == ("f16", "q8_0")
+
+
+def test_an_encoder_in_a_file_of_its_own_takes_its_bytes():
+    llama = find_engine("llama.cpp")
+    one = replace(
+        case(llama), model=catalogue.find("Qwen/Qwen3.5-27B"), precision=Precision(weights="q4_k_m", kv="fp16")
+    )
+    beside = replace(one, settings=replace(one.settings, extra={"mmproj": "fp16"}))
+    without, with_it = (
+        llama.accounting.memory(serving_load(each, llama.accounting)).device_bytes() for each in (one, beside)
+    )
+    assert with_it - without == pytest.approx(2 * one.model.encoder.num_parameters, rel=0.01)
+    assert words(llama, beside)["--mmproj"] == "mmproj-Qwen3.5-27B-FP16.gguf"
+    assert "--mmproj" not in words(llama, one)
+    with pytest.raises(RequestError, match="no encoder"):
+        serving_load(replace(beside, model=MODELS["dense"]), llama.accounting)

@@ -108,6 +108,8 @@ def case_of_row(row: Row) -> Case:
         extra["value_cache"] = values
     extra["latent_cache"] = _latent_cache(row, engine)
     extra |= _draft(row)
+    if "mmproj" in str(row.get("quant") or "") and named.model.encoder is not None:
+        extra["mmproj"] = "fp16"
     if scores := re.search(r"attn_max_b=(\d+)", _said(row)):
         extra["score_bytes"] = str(int(scores[1]) * MIB) if int(scores[1]) else ""
     if backend := re.search(r"vulkan|hip|rocwmma|metal", f"{row.get('engine')} {row.get('engine_version')}".lower()):

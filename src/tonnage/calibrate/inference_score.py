@@ -212,10 +212,20 @@ MEMORY_ERROR_NAMES: Final = {"weights_gib": "weights_relative_error", "kv_cache_
                              "kv_cache_tokens": "cache_relative_error", "total_used_mib": "memory_relative_error"}  # fmt: skip
 
 
+def _least(item: _Prepared) -> ServingLoad:
+    """Return the load that decides whether a row's engine starts: one request; limits that it does not tell at their least."""
+    if item.case.candidate.engine in _GGUF:
+        return item.load
+    one = replace(item.load, concurrency=1)
+    if item.case.candidate.settings.max_num_seqs is None:
+        one = replace(one, max_num_seqs=item.accounting.with_defaults(one, item.case.candidate.settings).max_num_seqs)
+    return one
+
+
 def _scored(item: _Prepared, metric: str, measured: float | bool, values: Mapping[str, float]) -> Scored:
     about = _labels(item.row, metric)
     if metric == "oom":
-        one = replace(item.load, concurrency=1) if item.case.candidate.engine not in _GGUF else item.load
+        one = _least(item)
         short = short_by_bytes(one, item.accounting.memory(one))
         return Scored(measured=measured, predicted=bool(short > 0), **about)
     if reason := _refusal(item, metric):

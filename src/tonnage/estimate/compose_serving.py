@@ -25,6 +25,7 @@ from tonnage.estimate.types import (
     Storage,
     TimePart,
 )
+from tonnage.estimate.weights import find_format, weights_bytes
 from tonnage.units import Bytes, format_bytes
 from tonnage.workload.precision import BYTES_PER_ELEMENT
 from tonnage.workload.types import Serving
@@ -108,6 +109,7 @@ def serving_load(candidate: Candidate, accounting: EngineAccounting) -> ServingL
         library=extra.get("library", ""),
         backend=extra.get("backend") or _BACKENDS.get(device.vendor.lower(), "cpu"),
         latent_cache=extra.get("latent_cache", "latent"),
+        projector_bytes=_projector_bytes(candidate),
         num_draft_tokens=float(extra.get("draft_tokens", "0")),
         num_draft_layers=int(extra.get("draft_layers", "0")),
         has_draft_head=extra.get("draft", "") == "mtp",
@@ -116,6 +118,23 @@ def serving_load(candidate: Candidate, accounting: EngineAccounting) -> ServingL
         version=extra.get("version", ""),
     )
     return accounting.with_defaults(load, candidate.settings)
+
+
+def _projector_bytes(candidate: Candidate) -> float:
+    """Return the encoder of images as a file of its own, in the plain format that the candidate names; else nothing."""
+    chosen = candidate.settings.extra.get("mmproj", "")
+    if not chosen:
+        return 0.0
+    if candidate.model.encoder is None:
+        raise RequestError(
+            f"{candidate.model.name} has no encoder", where="--set settings.extra.mmproj", fix="leave it out"
+        )
+    found = find_format(chosen)
+    if found.kind != "plain":
+        raise RequestError(
+            f"'{chosen[:40]}' is not a plain format", where="--set settings.extra.mmproj", fix="bf16, fp16 or fp32"
+        )
+    return float(weights_bytes(candidate.model, found.name)["vision_audio"])
 
 
 def short_by_bytes(load: ServingLoad, needs: ServingMemory) -> Bytes:

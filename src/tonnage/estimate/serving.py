@@ -182,6 +182,7 @@ class ServingLoad:
     latent_cache: str = "latent"  # what MLA keeps: latent, latent_and_values, full
     num_draft_tokens: Count = 0  # guessed a step by a draft head or model, checked together
     num_draft_layers: Count = 0  # attention layers that the draft adds to the cache
+    projector_bytes: Bytes = 0.0  # an encoder in a file of its own, where it is loaded beside the model
     has_draft_head: bool = False  # the checkpoint's own multi-token prediction drafts
     weights_format: str = "bf16"
     cache_format: str = "fp16"

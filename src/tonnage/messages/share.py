@@ -16,6 +16,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "what linear-attention and state-space layers keep of each sequence, whatever its length",
         "线性注意力与状态空间层为每条序列保存的固定内容，与长度无关",
     ),
+    "pool_projector": ("image encoder", "图像编码器"),
+    "pool_projector_is": ("the encoder of images, in a file of its own", "单独文件中的图像编码器"),
     "pool_compute_buffer": ("compute buffer", "计算缓冲"),
     "pool_compute_buffer_is": (
         "scratch of the largest graph: logits of a micro-batch and the widest layer",

@@ -14,6 +14,7 @@ from tonnage.estimate.serving_memory import (
     at_least,
     at_most,
     cache_bytes_of_group,
+    cache_elements_per_token,
     round_up,
     state_bytes_per_sequence,
 )
@@ -52,7 +53,7 @@ class Accounting:
         """Return the buffers of the fullest device and of the host."""
         has = held(load.shape, load.pp, load.num_cpu_layers, load.num_cpu_expert_layers, counts_output=True)
         shape = load.shape
-        rest = shape.encoder_bytes + shape.other_bytes
+        rest = shape.encoder_bytes + shape.other_bytes + self.draft_bytes(load)
         weights = (has.split_bytes + has.expert_bytes + has.head_bytes) / load.tp + has.replicated_bytes + rest
         cache = self.cache_bytes(load, has.cache_layers)
         state = load.max_num_seqs * state_bytes_per_sequence(load, has.state_layers, 4.0, 4.0)
@@ -69,6 +70,12 @@ class Accounting:
                 ServingPool(name="kv_cache", bytes=cache, formula=f"{_HERE}.Accounting.cache_bytes"),
                 ServingPool(
                     name="state", bytes=state, formula="tonnage.estimate.serving_memory.state_bytes_per_sequence"
+                ),
+                ServingPool(
+                    name="projector",
+                    bytes=load.projector_bytes,
+                    formula="tonnage.estimate.weights.weights_bytes",
+                    relative_error=0.02,
                 ),
                 ServingPool(
                     name="compute_buffer",
@@ -113,6 +120,19 @@ class Accounting:
         for group, num_layers in zip(load.shape.cache_groups, layers, strict=True):
             total = total + cache_bytes_of_group(load, group, num_layers, self.num_cells(load, group))
         return total
+
+    def draft_bytes(self, load: ServingLoad) -> Bytes:
+        """Weights of the checkpoint's own draft layers, and their cache of 16 bits: as long as all slots' contexts.
+
+        common/speculative.cpp, `common_base_params_to_speculative` (ggml-org/llama.cpp#28433).
+        """
+        full = next((g for g in load.shape.cache_groups if g.window_tokens is None and g.num_elements_per_head), None)
+        if not load.has_draft_head or full is None:
+            return 0.0
+        elements = (
+            cache_elements_per_token(load, full) * load.max_num_seqs * round_up(load.context_tokens, CELL_PADDING)
+        )
+        return load.num_draft_layers * (load.shape.weights_bytes / load.shape.num_layers + 2.0 * elements)
 
     def num_cells(self, load: ServingLoad, group: CacheGroup) -> Count:
         """Cells of a group's cache: for each slot its context, or its window and one micro-batch.

@@ -32,8 +32,10 @@ def arguments(candidate: Candidate, accounting: Accounting) -> list[str]:
         "-ngl", str(candidate.model.num_layers + 1 - offload.num_cpu_layers),
         "-fa", "on" if load.has_flash_attention else "off",
         "-ctk", kv,
-        "-ctv", kv,
+        "-ctv", cache_type(candidate.settings.extra.get("value_cache", candidate.precision.kv)),
     ]  # fmt: skip
+    if projector := candidate.settings.extra.get("mmproj"):
+        argv += ["--mmproj", f"mmproj-{candidate.model.name.rsplit('/', 1)[-1]}-{projector.upper()}.gguf"]
     if offload.num_cpu_expert_layers:
         argv += ["-ncmoe", str(offload.num_cpu_expert_layers)]
     if candidate.layout.tp > 1:

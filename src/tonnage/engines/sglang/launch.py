@@ -34,6 +34,10 @@ def arguments(candidate: Candidate, accounting: Accounting) -> list[str]:
         argv += ["--swa-full-tokens-ratio", f"{accounting.constants.value('window_tokens_ratio', load.version):g}"]
     if load.shape.state_groups:
         argv += ["--max-mamba-cache-size", str(int(num_state_slots(load)))]
+    if load.has_draft_head and load.num_draft_tokens:
+        steps = int(load.num_draft_tokens)
+        argv += ["--speculative-algorithm", "NEXTN", "--speculative-num-steps", str(steps)]
+        argv += ["--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", str(steps + 1)]
     own = candidate.model.quantization.scheme if candidate.model.quantization else None
     if precision.weights in _ONLINE and own != precision.weights:
         argv += ["--quantization", _ONLINE[precision.weights]]

@@ -43,13 +43,16 @@ class Accounting:
         self.constants = constants
 
     def with_defaults(self, load: ServingLoad, settings: EngineSettings) -> ServingLoad:
-        """Fill in what the launch line will carry: `max_num_seqs` no larger than asked for, as it costs memory."""
+        """Fill in what the launch line will carry: `max_num_seqs` no larger than asked for, as it costs memory.
+
+        Most where each request may need a state.
+        """
         default = self.constants.value("utilization_ratio", load.version)
         visible = self.visible_bytes(load)
         spare = math.floor(100 * (load.free_bytes - load.memory_bytes + visible) / at_least(visible, 1)) / 100
         return replace(
             load,
-            max_num_seqs=settings.max_num_seqs or at_least(load.concurrency, 16),
+            max_num_seqs=settings.max_num_seqs or at_least(load.concurrency, 1 if load.shape.state_groups else 16),
             max_batched_tokens=settings.max_batched_tokens or default_limits(load)[1],
             utilization_ratio=settings.utilization_ratio or min(default, spare),
         )
@@ -84,7 +87,7 @@ class Accounting:
                 ServingPool(name="weights", bytes=weights, formula=f"{_HERE}.weights_bytes", relative_error=0.01),
                 ServingPool(
                     name="kv_cache",
-                    bytes=load.concurrency * blocks * cut.block_bytes,
+                    bytes=at_least(load.concurrency * blocks, self.least_blocks(load)) * cut.block_bytes,
                     formula="tonnage.engines.vllm.accounting.block_cut",
                 ),
                 ServingPool(
@@ -103,6 +106,15 @@ class Accounting:
             cache_bytes=pool,
             cache_tokens=tokens,
             relative_error=self.constants.value("memory_relative_error", load.version),
+        )
+
+    def least_blocks(self, load: ServingLoad) -> Count:
+        """Return the blocks without which the server does not start: one for each sequence where there are states.
+
+        vllm/config/compilation.py, `max_num_seqs … exceeds available Mamba cache blocks`, vLLM 0.20.0 to 0.33.0.
+        """
+        return (
+            load.max_num_seqs * self.constants.value("needs_state_blocks", load.version) * bool(load.shape.state_groups)
         )
 
     def weights_bytes(self, load: ServingLoad, has: Held) -> Bytes:

@@ -42,4 +42,6 @@ def launch(candidate: Candidate) -> Launch:
         argv += ["--dtype", _DTYPES[precision.weights]]
     elif precision.weights in _ONLINE and own != precision.weights:
         argv += ["--quantization", _ONLINE[precision.weights]]
+    if load.has_draft_head and load.num_draft_tokens:
+        argv += ["--speculative-config", f'{{"method": "mtp", "num_speculative_tokens": {int(load.num_draft_tokens)}}}']
     return Launch(argv=tuple(argv))
