@@ -6,6 +6,7 @@ from tonnage.engines.types import Late
 from tonnage.messages import say
 from tonnage.plan.file import write_plan
 from tonnage.plan.request import command
+from tonnage.render.prepare import prepare_script
 from tonnage.render.quote import shell_words
 from tonnage.render.scripts import script
 from tonnage.render.types import BundleFile, Role, Service
@@ -13,7 +14,7 @@ from tonnage.render.weights import Weights
 from tonnage.units import format_bytes
 
 
-def common_files(service: Service, start: str) -> tuple[BundleFile, ...]:
+def common_files(service: Service, start: str, place: str) -> tuple[BundleFile, ...]:
     """Return the files that do not depend on the place."""
     own = tuple(
         BundleFile(path=path, text=text, purpose=say("deploy.purpose_engine"))
@@ -25,6 +26,7 @@ def common_files(service: Service, start: str) -> tuple[BundleFile, ...]:
     return (
         BundleFile(path="plan.toml", text=write_plan(service.plan), purpose=say("deploy.purpose_plan")),
         BundleFile(path="README.md", text=readme(service, start), purpose=say("deploy.purpose_readme")),
+        prepare_script(service, place),
         *own,
         *install,
     )
@@ -58,6 +60,7 @@ def readme(service: Service, start: str) -> str:
         say("deploy.readme_what", command=command(service.plan.request)),
         "",
         "```console",
+        "$ bash prepare.sh",
         *(("$ bash install.sh",) if service.packages else ()),
         *(("$ bash weights.sh",) if service.weights is not None and service.weights.is_made else ()),
         f"$ {start}",

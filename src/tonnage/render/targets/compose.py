@@ -30,7 +30,7 @@ def bundle(service: Service) -> Bundle:
         )  # fmt: skip
     if service.num_nodes > 1:
         raise RequestError(say("deploy.one_node"), where="--place compose", fix=say("deploy.many_nodes"))
-    files = [*common_files(service, "docker compose up -d"), _file(service)]
+    files = [*common_files(service, "docker compose up -d", "compose"), _file(service)]
     if service.num_replicas > 1:
         files.append(BundleFile(path="router.conf", text=router(service), purpose=say("deploy.purpose_router")))
     return Bundle(

@@ -39,7 +39,7 @@ def bundle(service: Service) -> Bundle:
     return Bundle(
         name=service.name,
         place="kubernetes",
-        files=(*common_files(service, start), made),
+        files=(*common_files(service, start, "kubernetes"), made),
         start=start,
         stop="kubectl delete -f kubernetes.yaml",
         notes=(*service.notes, *(say("deploy.secret_note", name=name.lower()) for name in service.secrets)),

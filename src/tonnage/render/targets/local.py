@@ -12,7 +12,7 @@ START = "start.sh"
 
 def bundle(service: Service) -> Bundle:
     """Return the files that start a service here."""
-    files = (*common_files(service, f"bash {START}"), start_script(service))
+    files = (*common_files(service, f"bash {START}", "local"), start_script(service))
     return Bundle(name=service.name, place="local", files=files, start=f"bash {START}", notes=service.notes)
 
 

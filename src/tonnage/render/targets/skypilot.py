@@ -44,7 +44,7 @@ def bundle(service: Service) -> Bundle:
     return Bundle(
         name=service.name,
         place="skypilot",
-        files=(*common_files(service, start), start_script(service), made),
+        files=(*common_files(service, start, "skypilot"), start_script(service), made),
         start=start,
         stop=f"sky down {service.name}",
         notes=service.notes,

@@ -20,7 +20,7 @@ def bundle(service: Service) -> Bundle:
     return Bundle(
         name=service.name,
         place="slurm",
-        files=(*common_files(service, "sbatch job.sbatch"), start_script(service), made),
+        files=(*common_files(service, "sbatch job.sbatch", "slurm"), start_script(service), made),
         start="sbatch job.sbatch",
         stop=f"scancel --name {service.name}",
         notes=service.notes,

@@ -19,7 +19,7 @@ def bundle(service: Service) -> Bundle:
     """Return the files that run a service under systemd."""
     start = "sudo bash install-unit.sh --yes"
     files = (
-        *common_files(service, start),
+        *common_files(service, start, "systemd"),
         start_script(service),
         BundleFile(path=f"{service.name}.service", text=unit(service), purpose=say("deploy.purpose_unit")),
         _installer(service),
