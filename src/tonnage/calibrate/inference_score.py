@@ -185,7 +185,8 @@ def _refusal(item: _Prepared, metric: str) -> str:
         return "the model's shape is not known"
     if is_gguf and not item.case.is_context_known and metric in ("kv_cache_gib", "kv_cache_tokens"):
         return "the context is not stated, and the cache is as long as it is"
-    if item.load.memory_bytes > 1 << 49 and metric != "weights_gib" and not is_gguf:
+    grows = item.needs.cache_bytes is None and metric == "kv_cache_gib"  # nothing is set aside of the device
+    if item.load.memory_bytes > 1 << 49 and metric != "weights_gib" and not is_gguf and not grows:
         return "the device's memory is not known"
     return ""
 

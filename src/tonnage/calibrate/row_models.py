@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from tonnage import datafiles
@@ -97,18 +97,26 @@ def _by_name(text: str) -> Model | None:
 
 
 def model_of_row(row: Mapping[str, Any]) -> NamedModel:
-    """Return the model that a row means.
+    """Return the model that a row means: of the config.json that it carries, else by its name.
 
     Raises
     ------
     RequestError
         The name is unknown and the row states too little of the shape.
     """
+    if isinstance(config := row.get("config"), dict):
+        text = json.dumps(config, sort_keys=True)
+        return NamedModel(model=_of_config(text, str(row.get("model", ""))), is_known=True)
     found = _by_name(str(row.get("model", "")))
     stated = row.get("params_b")
     if found is not None and (not stated or _is_near(found, float(stated))):
         return NamedModel(model=found, is_known=True)
     return NamedModel(model=_made_of(row), is_known=False)
+
+
+@lru_cache(maxsize=64)
+def _of_config(text: str, name: str) -> Model:
+    return model_from_config(json.loads(text), name=name)
 
 
 def _is_near(model: Model, num_billions: float) -> bool:

@@ -43,6 +43,7 @@ class Accounting:
         prompt = load.concurrency * load.max_batched_tokens
         activations = per_hidden * prompt * load.shape.hidden_size + 4.0 * load.concurrency * load.shape.vocab_size
         context = self.constants.value("context_bytes")
+        cache = load.concurrency * self.cache_bytes_per_request(load, load.context_tokens)
         return ServingMemory(
             pools=(
                 ServingPool(
@@ -53,7 +54,7 @@ class Accounting:
                 ),
                 ServingPool(
                     name="kv_cache",
-                    bytes=load.concurrency * self.cache_bytes_per_request(load, load.context_tokens),
+                    bytes=cache,
                     formula=f"{_HERE}.Accounting.cache_bytes_per_request",
                 ),
                 ServingPool(
@@ -68,6 +69,7 @@ class Accounting:
                 ),
             ),
             capacity_bytes=load.free_bytes,
+            total_cache_bytes=cache,
             relative_error=self.constants.value("memory_relative_error"),
         )
 
