@@ -28,7 +28,7 @@ from tonnage.estimate.compose_serving import (
 )
 from tonnage.estimate.serving import ServingLoad
 from tonnage.estimate.serving_memory import at_least
-from tonnage.estimate.serving_speed import decode_work, prefill_work
+from tonnage.estimate.serving_speed import batch_of_step, decode_work, prefill_work
 from tonnage.estimate.types import Candidate, EngineAccounting, EngineSettings, Offload
 from tonnage.estimate.weights import weights_bytes
 from tonnage.hardware.types import Cluster, Device, Host, Link, Node
@@ -47,9 +47,9 @@ _ASSUMED_HOST: Final = Host(
     pcie=Link(name="pcie", kind="pcie", bytes_per_s=31.5e9),
     is_assumed=True,
 )
-# What no desktop board holds is on a server: eight channels of DDR4-3200.
+# What no desktop board holds is on a server: eight channels of DDR5-4800, between older and larger ones.
 _LARGEST_DESKTOP_GIB: Final = 192
-_ASSUMED_SERVER: Final = replace(_ASSUMED_HOST, bandwidth_bytes_per_s=204.8e9, num_cores=32)
+_ASSUMED_SERVER: Final = replace(_ASSUMED_HOST, bandwidth_bytes_per_s=307.2e9, num_cores=32)
 # What each measured speed is a measure of.
 _KINDS: Final = {
     "decode_tps_single": "decode", "prefill_tps": "prefill", "throughput_tps": "throughput", "ttft_ms": "ttft",
@@ -87,7 +87,8 @@ def case_of_row(row: Row) -> Case:
     host = host_of_row(row)
     devices = device_of_row(row)
     is_host_known = host is not None
-    host = host or (_ASSUMED_SERVER if _needs_server(row) else _ASSUMED_HOST)
+    weights = weights_format(row, engine)
+    host = host or (_ASSUMED_SERVER if _needs_server(row, named.model, weights) else _ASSUMED_HOST)
     if threads := re.search(r"threads (\d+)", str(row.get("offload") or "")):
         host = replace(host, num_cores=int(threads[1]))
     if devices is None:
@@ -95,7 +96,7 @@ def case_of_row(row: Row) -> Case:
     devices = tuple(sorted(devices, key=lambda device: device.bandwidth_bytes_per_s))  # the slowest sets the pace
     layout = layout_of_row(row, engine, len(devices))
     keys, values = cache_formats(row)
-    weights = weights_format(row, engine) or _format_that_fits(named.model, devices)
+    weights = weights or _format_that_fits(named.model, devices)
     input_tokens, output_tokens = _lengths(row)
     stated_context = number(row.get("ctx")) or _noted_context(row)
     context = int(stated_context or input_tokens + output_tokens)
@@ -168,8 +169,12 @@ def _said(row: Row) -> str:
     return f"{row.get('notes') or ''} {row.get('settings') or ''}"
 
 
-def _needs_server(row: Row) -> bool:
-    return (number(row.get("file_size_gib")) or 0.0) > _LARGEST_DESKTOP_GIB
+def _needs_server(row: Row, model: Model, weights: str | None) -> bool:
+    """Whether what is on the host is more than a desktop board holds: the file, or experts of that format."""
+    size = (number(row.get("file_size_gib")) or 0.0) * GIB
+    if not size and weights and row.get("placement") == "experts_cpu":
+        size = sum(weights_bytes(model, weights).values())
+    return size > _LARGEST_DESKTOP_GIB * GIB
 
 
 def _format_that_fits(model: Model, devices: tuple[Device, ...]) -> str:
@@ -219,7 +224,9 @@ def _released_version(row: Row, engine: str) -> str:
 
 
 def _dated_version(row: Row) -> str:
-    """Return year and month of a build, as programs that are built daily have no better number."""
+    """Return the build's number, or its year and month: programs that are built daily have no better one."""
+    if build := re.search(r"\bb(\d{4,5})\b", str(row.get("engine_version") or "")):
+        return f"b{build[1]}"
     text = f"{row.get('date') or ''} {row.get('engine_version') or ''}"
     match = re.search(r"\b(20\d\d)(?:-(\d\d))?", text)
     return f"{match[1]}.{int(match[2] or 1)}" if match else ""
@@ -295,6 +302,8 @@ def _offload(row: Row, num_layers: int, is_moe: bool) -> Offload:
     """Return what stays on the host, as flags or the placement say."""
     text = str(row.get("offload") or "")
     placement = row.get("placement")
+    if is_moe and (match := re.search(r"(\d+)% of experts on GPU", text)):
+        return Offload(num_cpu_expert_layers=round(num_layers * (1 - int(match[1]) / 100)))
     if match := re.search(r"--n-cpu-moe (\d+)", text):
         return Offload(num_cpu_expert_layers=int(match[1]))
     if match := re.search(r"experts of (\d+) of \d+ layers to CPU", text):
@@ -391,7 +400,7 @@ def observations_of(case: Case, accounting: EngineAccounting) -> dict[str, Obser
     if not device.slug or not any(metric in measured for metric in _KINDS):
         return {}
     load = load_of_case(case, accounting)
-    memory_room = accounting.memory(load)
+    memory_room, rates = accounting.memory(load), accounting.rates(load)
     found: dict[str, Observation] = {}
     for metric, kind in _KINDS.items():
         value = number(measured.get(metric))
@@ -403,18 +412,24 @@ def observations_of(case: Case, accounting: EngineAccounting) -> dict[str, Obser
         if kind in ("throughput", "tpot"):
             running = running_requests(case, load, memory_room.cache_tokens)
             depth = load.input_tokens + load.output_tokens / 2
+        micro = batch_of_step(one, running, rates) if kind in ("throughput", "tpot") else running
+        requests = (number(case.row.get("num_requests")) or 0.0) / load.dp
+        num_waves, num_rest = divmod(requests, running) if kind == "throughput" and requests else (1.0, 0.0)
         found[metric] = Observation(
             kind=kind,
             measured=value / 1e3 if kind in ("ttft", "tpot") else value,
             group=f"{metric}/{case.row.get('group') or case.row['id']}",
             load=one,
-            decode=decode_work(one, max(running / (load.pp if kind in ("throughput", "tpot") else 1), 1.0), depth),
+            decode=decode_work(one, micro, depth),
             prefill=prefill_work(one),
             num_running=running,
             num_prompt_tokens=float(one.input_tokens),
             num_output_tokens=float(one.output_tokens),
             num_replicas=float(one.dp),
             constants=accounting.constants,
+            num_waves=num_waves,
+            rest=decode_work(one, batch_of_step(one, num_rest, rates), depth) if num_rest else None,
+            num_rest=num_rest,
         )
     return found
 
@@ -422,6 +437,8 @@ def observations_of(case: Case, accounting: EngineAccounting) -> dict[str, Obser
 def running_requests(case: Case, load: ServingLoad, cache_tokens: Count | None) -> float:
     """Return how many requests of a row run together on one replica: as stated, or as many as the cache holds."""
     stated = number(case.row.get("concurrency"))
+    if stated is None and load.num_cpu_expert_layers:
+        return 1.0  # experts on the host are run for one person
     most = float(stated / load.dp) if stated else _MOST_RUNNING
     most = min(most, (number(case.row.get("num_requests")) or most * load.dp) / load.dp)
     if cache_tokens is not None and not stated:

@@ -59,6 +59,9 @@ def speed_tier(row: Row) -> str:
 
 def is_fit_row(row: Row) -> bool:
     """Whether a row's speeds are clear enough, and its source public enough, to decide constants."""
+    measured = row.get("measured") or {}
+    if "throughput_tps" in measured and row.get("isl") is None and row.get("osl") is None:
+        return False  # throughput without lengths says little
     return speed_tier(row) in ("A", "B") and str(row.get("source_key") or row.get("source") or "") not in _UNCITABLE
 
 

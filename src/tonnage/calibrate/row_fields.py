@@ -29,7 +29,7 @@ Row = Mapping[str, Any]
 
 _ENGINES: Final = (
     ("ktransformers", "ktransformers"), ("tensorrt", "tensorrt-llm"), ("sglang", "sglang"), ("vllm", "vllm"),
-    ("ik_llama", "ik_llama.cpp"), ("ollama", "ollama"), ("llama.cpp", "llama.cpp"), ("fastllm", "llama.cpp"),
+    ("ik_llama", "ik_llama.cpp"), ("ollama", "ollama"), ("llama.cpp", "llama.cpp"), ("fastllm", "vllm"),
     ("transformers", "transformers"), ("not stated", "ik_llama.cpp"),
 )  # fmt: skip
 

@@ -210,10 +210,21 @@ def constants_of(engine: str) -> Constants:
 _FACTORS: Final = {
     "bandwidth_ratio": ("bandwidth_ratio", "memory_factor", "weights_factor"),
     "expert_bandwidth_ratio": ("bandwidth_ratio", "memory_factor", "weights_factor", "expert_factor"),
-    "compute_ratio": ("compute_ratio", "library_factor", "weights_compute_factor", "memory_compute_factor"),
-    "expert_compute_ratio": ("expert_compute_ratio", "weights_compute_factor", "memory_compute_factor"),
+    "compute_ratio": (
+        "compute_ratio",
+        "library_factor",
+        "weights_compute_factor",
+        "memory_compute_factor",
+        "number_compute_factor",
+    ),
+    "expert_compute_ratio": (
+        "expert_compute_ratio",
+        "weights_compute_factor",
+        "memory_compute_factor",
+        "number_compute_factor",
+    ),
 }
-_FLAGS: Final = frozenset({"copies_host_weights", "is_pipelined", "mixes_prompts", "is_calibrated"})
+_FLAGS: Final = frozenset({"copies_host_weights", "copies_once", "is_pipelined", "mixes_prompts", "is_calibrated"})
 RATE_NAMES: Final = tuple(one.name for one in fields(ServingRates))
 
 
@@ -228,6 +239,7 @@ def scope_of(load: ServingLoad) -> dict[str, str]:
         else "codebook"
         if weights.startswith(("iq", "tq"))
         else "quantized",
+        "compute": {0.5: "fp4", 1.0: "fp8"}.get(float(load.compute_bytes_per_element), "wide"),
         "attention": _attention(load),
         "library": load.library.partition("+")[0],
         "cache": "grouped" if _shares_heads(load) else "own",
@@ -236,11 +248,17 @@ def scope_of(load: ServingLoad) -> dict[str, str]:
     }
 
 
+# rocWMMA's kernels for flash attention came to RDNA 3.5 and 4 between builds 5922 and 6077 of llama.cpp.
+_FIRST_ROCWMMA_BUILD: Final = 6000
+
+
 def _attention(load: ServingLoad) -> str:
     """Return how attention is computed: HIP builds of llama.cpp without rocWMMA have no matrix kernels for flash attention."""
     if not load.has_flash_attention:
         return "plain"
-    return "vector" if load.backend == "hip" and load.library and "rocwmma" not in load.library else "flash"
+    is_early = load.version.startswith("b") and version_key(load.version) < (_FIRST_ROCWMMA_BUILD,)
+    lacks_kernels = bool(load.library) and ("rocwmma" not in load.library or is_early)
+    return "vector" if load.backend == "hip" and lacks_kernels else "flash"
 
 
 def _shares_heads(load: ServingLoad) -> bool:

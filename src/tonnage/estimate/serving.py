@@ -37,6 +37,7 @@ class CacheGroup:
     is_latent: bool
     flop_per_pair: float  # a query token against a cached one, forward
     latent_flop_per_pair: float  # the same with the projections absorbed, as in decoding
+    num_query_heads: int = 1
     num_selected_tokens: int | None = None  # a sparse selector reads only so many
     num_latent_values: int = 0  # elements of the latent that are values
     num_full_elements: int = 0  # keys and values of all heads, with the latent undone
@@ -232,6 +233,7 @@ class DecodeWork:
     expert_bytes_seconds: Seconds
     expert_flop_seconds: Seconds
     cache_bytes_seconds: Seconds
+    cache_head_seconds: Seconds  # the same where each query head reads the cache that its group shares anew
     attention_flop_seconds: Seconds
     state_bytes_seconds: Seconds
     host_bytes_seconds: Seconds
@@ -247,6 +249,13 @@ class DecodeWork:
     num_thread_layers: Count  # layers on the host times threads that meet after each operation
     num_hand_overs: Count  # between devices that work one after the other
     num_sequences: Count
+    head_bytes_seconds: Seconds  # of the dense share, what the output matrix takes
+    head_flop_seconds: Seconds
+    num_tokens: Count  # of the step: one a sequence, and those guessed
+    num_expert_tokens: Count  # that one expert gets on average
+    touched_ratio: Ratio  # of the experts, those that get any
+    num_stages: Count
+    stage_ratio: Ratio  # layers of the longest stage over those of an even cut
 
 
 @noun
@@ -262,13 +271,19 @@ class PrefillWork:
     score_element_seconds: Seconds  # one byte for each pair of tokens and head
     host_bytes_seconds: Seconds
     host_flop_seconds: Seconds
-    copied_seconds: Seconds  # host weights copied to the device for each chunk
+    copied_seconds: Seconds  # host weights copied to the devices for each chunk
+    streamed_flop_seconds: Seconds  # what the devices then do with them
     communication_bytes_seconds: Seconds
     communication_latency_seconds: Seconds
-    num_expert_tokens: Count  # of a chunk that one expert gets
+    num_expert_tokens: Count  # of a chunk that one expert gets on average
+    expert_tokens_ratio: Ratio  # of a step's tokens, those that one expert gets on average
+    touched_ratio: Ratio  # of the experts, those that get any
+    num_tokens: Count
+    most_tokens: Count  # of a step
     num_chunks: Count
     num_layers: Count
     num_expert_layers: Count
+    num_expert_starts: Count  # experts that get tokens, over layers
     num_host_layers: Count
     num_stages: Count
 
@@ -280,6 +295,7 @@ class ServingRates:
     bandwidth_ratio: Ratio  # weights of dense matrices in a decode step
     expert_bandwidth_ratio: Ratio
     cache_bandwidth_ratio: Ratio
+    head_bandwidth_ratio: Ratio  # of reading by query heads, mostly from the chip's own cache, over memory bandwidth
     layer_seconds: Seconds  # fixed cost of a layer in a decode step, and what kinds of layers add
     expert_layer_seconds: Seconds
     state_layer_seconds: Seconds
@@ -295,7 +311,10 @@ class ServingRates:
     score_bytes: Count  # moved for each pair of tokens and head; 0 with flash attention
     prefill_layer_seconds: Seconds
     prefill_expert_layer_seconds: Seconds
-    pipeline_exponent: Ratio  # chunks after the first take 1/stages to this power; 0: stages wait for each other
+    expert_start_seconds: Seconds  # of each expert that gets tokens in a chunk
+    pipeline_ratio: Ratio  # of a stage's work, what each further chunk in flight hides; 0: stages wait for each other
+    most_in_flight: Count  # chunks that have buffers of their own
+    queue_layers: Count  # layers whose kernels fit into a device's queue before the program that fills it waits
     link_ratio: Ratio
     latency_ratio: Ratio
     host_bandwidth_ratio: Ratio
@@ -304,6 +323,7 @@ class ServingRates:
     thread_layer_seconds: Seconds  # what each thread adds to it: all wait for each other
     pcie_ratio: Ratio
     copies_host_weights: bool  # for a prefill, over PCIe, where that is faster
+    copies_once: bool  # for a whole prompt, layer by layer, not for each chunk
     is_pipelined: bool  # stages decode parts of the batch at the same time
     mixes_prompts: bool  # chunks of prompts ride in the steps that decode
     batch_ratio: Ratio  # of the time of steps and prompts alone, what a steady load takes

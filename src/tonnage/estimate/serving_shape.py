@@ -202,6 +202,7 @@ def _cache_groups(model: Model) -> tuple[CacheGroup, ...]:
                     is_chunked=mixer.window_tokens is None and mixer.chunk_tokens is not None,
                     flop_per_pair=2.0 * mixer.num_heads * (mixer.head_dim + value_dim),
                     latent_flop_per_pair=2.0 * mixer.num_heads * (mixer.head_dim + value_dim),
+                    num_query_heads=mixer.num_heads,
                 )
             )
     return tuple(groups)

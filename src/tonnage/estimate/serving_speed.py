@@ -14,7 +14,7 @@ from tonnage.estimate.serving_memory import (
     state_bytes_per_sequence,
 )
 from tonnage.estimate.serving_shape import held
-from tonnage.units import Bytes, Count, Seconds, TokensPerS
+from tonnage.units import Bytes, Count, Ratio, Seconds, TokensPerS
 
 __all__ = [
     "ServingTimes",
@@ -130,11 +130,11 @@ def decode_work(load: ServingLoad, num_sequences: Count, depth_tokens: Count) ->
     sharing = 1 + (load.dp - 1) * (load.ep > tp)  # replicas whose tokens meet at the same experts
     touched = distinct_experts_ratio(tokens * sharing, shape.top_k, shape.num_experts) if shape.num_experts else 0.0
     ways = at_least(load.ep, tp)
-    cache, pair_flop = _cache_read(load, has.total_cache_layers, depth_tokens)
-    host_cache, _ = _cache_read(load, has.host_cache_layers, depth_tokens)
+    cache, pair_flop, by_heads = _cache_read(load, has.total_cache_layers, depth_tokens)
+    host_cache, _, _ = _cache_read(load, has.host_cache_layers, depth_tokens)
     host_bytes = has.host_dense_bytes + has.host_expert_bytes * touched
     host_bytes = host_bytes + n * (host_cache + 2.0 * _state_bytes(load, has.host_state_layers))
-    hidden = tokens * shape.hidden_size * load.compute_bytes_per_element
+    hidden = tokens * shape.hidden_size * _activation_bytes(load)
     moving, waiting = _communication(load, hidden, has.device_expert_layers)
     num_host_layers = shape.num_layers - has.total_device_layers + has.host_expert_layers
     latent = sum(
@@ -146,6 +146,7 @@ def decode_work(load: ServingLoad, num_sequences: Count, depth_tokens: Count) ->
         expert_bytes_seconds=has.total_expert_bytes * touched / ways / bandwidth,
         expert_flop_seconds=2.0 * tokens * sharing * has.device_expert_parameters / ways / rate,
         cache_bytes_seconds=n * cache / bandwidth,
+        cache_head_seconds=n * by_heads / bandwidth,
         attention_flop_seconds=tokens * pair_flop / tp / rate,
         state_bytes_seconds=2.0 * n * _state_bytes(load, has.total_state_layers) / bandwidth,
         host_bytes_seconds=host_bytes / load.host_bandwidth_bytes_per_s,
@@ -164,7 +165,19 @@ def decode_work(load: ServingLoad, num_sequences: Count, depth_tokens: Count) ->
         num_thread_layers=load.num_host_cores * (num_host_layers + (load.backend == "cpu") * has.total_device_layers),
         num_hand_overs=load.pp - 1,
         num_sequences=n,
+        head_bytes_seconds=shape.head_bytes / tp / bandwidth,
+        head_flop_seconds=2.0 * tokens * shape.head_parameters / tp / rate,
+        num_tokens=tokens,
+        num_expert_tokens=tokens * sharing * shape.top_k / max(shape.num_experts, 1),
+        touched_ratio=touched,
+        num_stages=load.pp,
+        stage_ratio=_stage_ratio(load.pp, shape.num_layers),
     )
+
+
+def _stage_ratio(num_stages: Count, num_layers: int) -> Ratio:
+    """Return by how much the stage with the most layers is longer than the average one."""
+    return round_up(num_layers / num_stages, 1) * num_stages / num_layers
 
 
 def decode_parts(work: DecodeWork, rates: ServingRates) -> tuple[tuple[str, Seconds], ...]:
@@ -194,7 +207,9 @@ def decode_parts(work: DecodeWork, rates: ServingRates) -> tuple[tuple[str, Seco
         (
             "experts",
             longer_of(
-                work.expert_flop_seconds / rates.expert_compute_ratio,
+                work.expert_flop_seconds
+                / rates.expert_compute_ratio
+                * _tile_ratio(work.num_expert_tokens, work.touched_ratio, rates),
                 work.expert_bytes_seconds / rates.expert_bandwidth_ratio,
             ),
         ),
@@ -202,7 +217,10 @@ def decode_parts(work: DecodeWork, rates: ServingRates) -> tuple[tuple[str, Seco
             "attention",
             longer_of(
                 work.attention_flop_seconds / rates.attention_compute_ratio,
-                work.cache_bytes_seconds / rates.cache_bandwidth_ratio,
+                at_least(
+                    work.cache_bytes_seconds / rates.cache_bandwidth_ratio,
+                    work.cache_head_seconds / rates.head_bandwidth_ratio,
+                ),
             ),
         ),
         ("state", work.state_bytes_seconds / rates.bandwidth_ratio),
@@ -305,29 +323,75 @@ def busy_step_seconds(
     Notes
     -----
     Derived: where prompts ride in the steps that decode, weights are read once for both and operations fill the time
-    that reading leaves; else steps and prompts take turns.
+    that reading leaves; else steps and prompts take turns. Prompts share a step up to its limit of tokens; beyond it,
+    sequences gain their token in more than one step. Stages that work at the same time wait for the slowest.
 
     References
     ----------
     .. [1] G.-I. Yu et al., "Orca", OSDI 2022; A. Agrawal et al., "Sarathi-Serve", arXiv:2403.02310.
     """
-    step = decode_seconds(decode, rates) * drafting_ratio
-    turns = step + num_prompts * prefill_seconds(prefill, rates)
-    dense_flop, dense_bytes, expert_flop, expert_bytes = _matrix_seconds(prefill, rates)
-    apart = longer_of(dense_flop, dense_bytes) + longer_of(expert_flop, expert_bytes)
     parts = dict(decode_parts(decode, rates))
+    tokens = decode.num_tokens + num_prompts * prefill.num_tokens
+    num_steps = at_least(tokens / prefill.most_tokens, 1.0)
+    num_reading = at_most(num_prompts * prefill.num_chunks, num_steps)
+    dense_flop, dense_bytes, _, expert_bytes = _matrix_seconds(prefill, rates)
+    prompts = _apart_from_matrices(prefill, rates, num_prompts, num_reading)
+    filled = _tile_ratio(tokens / num_steps * prefill.expert_tokens_ratio, 1.0, rates)
+    expert_flop = num_prompts * prefill.expert_flop_seconds / rates.expert_compute_ratio * filled
+    read = num_reading / prefill.num_chunks
+    apart = longer_of(num_prompts * dense_flop, read * dense_bytes) + longer_of(expert_flop, read * expert_bytes)
+    turns = sum(parts.values(), start=0.0) * drafting_ratio + apart + prompts
     joint = longer_of(
         decode.dense_flop_seconds / rates.compute_ratio + num_prompts * dense_flop,
-        decode.dense_bytes_seconds / rates.bandwidth_ratio,
+        num_steps * decode.dense_bytes_seconds / rates.bandwidth_ratio,
     ) + longer_of(
-        decode.expert_flop_seconds / rates.expert_compute_ratio + num_prompts * expert_flop,
-        at_least(
-            decode.expert_bytes_seconds / rates.expert_bandwidth_ratio,
-            at_most(num_prompts * prefill.num_chunks, 1.0) * expert_bytes / prefill.num_chunks,
-        ),
+        decode.expert_flop_seconds / rates.expert_compute_ratio * filled + expert_flop,
+        at_least(num_steps * decode.expert_bytes_seconds / rates.expert_bandwidth_ratio, read * expert_bytes),
     )
-    mixed = turns - num_prompts * apart + joint - parts["weights"] - parts["experts"]
-    return (rates.mixes_prompts * mixed + (1 - rates.mixes_prompts) * turns) * rates.batch_ratio
+    started = (num_steps - 1.0) * (
+        parts["overhead"]
+        - rates.sequence_seconds * decode.num_sequences
+        + decode.communication_latency_seconds * rates.latency_ratio
+    )
+    others = sum((seconds for name, seconds in parts.items() if name not in ("weights", "experts")), start=0.0)
+    mixed = others * drafting_ratio + joint + started + prompts
+    step = rates.mixes_prompts * mixed + (1 - rates.mixes_prompts) * turns
+    return (step * _longest_stage_ratio(decode, rates) + _last_stage_seconds(decode, rates)) * rates.batch_ratio
+
+
+def _longest_stage_ratio(work: DecodeWork, rates: ServingRates) -> Ratio:
+    return 1.0 + rates.is_pipelined * (work.stage_ratio - 1.0)
+
+
+def _last_stage_seconds(work: DecodeWork, rates: ServingRates) -> Seconds:
+    """Return what the other stages wait for the last, which has the output matrix and samples, and for the program.
+
+    Stages that work at the same time all take as long as the slowest: what it alone does counts once a stage.
+    """
+    head = longer_of(work.head_flop_seconds / rates.compute_ratio, work.head_bytes_seconds / rates.bandwidth_ratio)
+    alone = head + rates.step_seconds + rates.sequence_seconds * work.num_sequences
+    return rates.is_pipelined * (work.num_stages - 1) * alone
+
+
+def _apart_from_matrices(work: PrefillWork, rates: ServingRates, num_prompts: Count, num_reading: Count) -> Seconds:
+    """Time of what prompts add to steps besides matrices; steps that read some of them pay for each layer once."""
+    host = _host_seconds(work, rates, num_prompts, num_reading)
+    return (
+        num_prompts
+        * (
+            work.attention_flop_seconds / rates.attention_compute_ratio
+            + work.activation_element_seconds * rates.activation_bytes
+            + work.score_element_seconds * rates.score_bytes
+            + work.communication_bytes_seconds / rates.link_ratio
+        )
+        + num_reading
+        * (
+            rates.prefill_layer_seconds * work.num_layers
+            + rates.prefill_expert_layer_seconds * work.num_expert_layers
+            + rates.expert_start_seconds * work.num_expert_starts
+        )
+        + host
+    )
 
 
 def tokens_per_step(num_draft_tokens: Count, rates: ServingRates) -> Count:
@@ -373,22 +437,29 @@ def _communication(load: ServingLoad, hidden_bytes: Bytes, num_expert_layers: Co
     return moved / load.link_bytes_per_s, waits * load.link_latency_seconds
 
 
-def _cache_read(load: ServingLoad, layers: tuple[Count, ...], depth_tokens: Count) -> tuple[Bytes, Count]:
-    """Bytes of cache that one sequence's step reads on one device, and its operations over all heads."""
-    total, flop = 0.0, 0.0
+def _cache_read(load: ServingLoad, layers: tuple[Count, ...], depth_tokens: Count) -> tuple[Bytes, Count, Bytes]:
+    """Bytes of cache that one sequence's step reads on one device, its operations, and the bytes if each head reads anew."""
+    total, flop, by_heads = 0.0, 0.0, 0.0
     for group, num_layers in zip(load.shape.cache_groups, layers, strict=True):
         tokens = depth_tokens if group.window_tokens is None else at_most(depth_tokens, group.window_tokens)
         index = num_layers * tokens * group.num_index_elements
         if group.num_selected_tokens is not None:
             tokens = at_most(tokens, group.num_selected_tokens)
         elements = cache_elements_per_token(load, group) - group.num_index_elements
-        total = total + (num_layers * tokens * elements + index) * load.cache_bytes_per_element
+        read = (num_layers * tokens * elements + index) * load.cache_bytes_per_element
+        total = total + read
+        by_heads = by_heads + read * max(group.num_query_heads / max(group.num_kv_heads, 1), 1.0)
         flop = flop + num_layers * tokens * group.latent_flop_per_pair
-    return total, flop
+    return total, flop, by_heads
 
 
 def _state_bytes(load: ServingLoad, layers: tuple[Count, ...]) -> Bytes:
-    return state_bytes_per_sequence(load, layers, load.compute_bytes_per_element, 4.0)
+    return state_bytes_per_sequence(load, layers, _activation_bytes(load), 4.0)
+
+
+def _activation_bytes(load: ServingLoad) -> Bytes:
+    """Bytes of one element between matrices: 16 bits at least, whatever the matrices are multiplied in."""
+    return at_least(load.compute_bytes_per_element, 2.0)
 
 
 def prefill_work(load: ServingLoad) -> PrefillWork:
@@ -428,7 +499,7 @@ def prefill_work(load: ServingLoad) -> PrefillWork:
     )
     host_bytes = has.host_dense_bytes + has.host_expert_bytes * touched
     moving, waiting = _communication(
-        load, chunk * shape.hidden_size * load.compute_bytes_per_element, has.device_expert_layers
+        load, chunk * shape.hidden_size * _activation_bytes(load), has.device_expert_layers
     )
     dense_bytes = has.total_split_bytes / load.tp + has.total_replicated_bytes
     return PrefillWork(
@@ -444,13 +515,19 @@ def prefill_work(load: ServingLoad) -> PrefillWork:
         * tokens
         * (has.host_matrix_parameters + has.host_expert_parameters)
         / load.host_flop_per_s,
-        copied_seconds=num_chunks * host_bytes / load.pcie_bytes_per_s,
+        copied_seconds=num_chunks * host_bytes / load.tp / load.pcie_bytes_per_s,
+        streamed_flop_seconds=2.0 * tokens * (has.host_matrix_parameters + has.host_expert_parameters) / load.tp / rate,
         communication_bytes_seconds=num_chunks * moving,
         communication_latency_seconds=num_chunks * waiting,
         num_expert_tokens=chunk * sharing * shape.top_k / max(shape.num_experts, 1),
+        expert_tokens_ratio=sharing * shape.top_k / max(shape.num_experts, 1),
+        touched_ratio=touched,
+        num_tokens=tokens,
+        most_tokens=load.max_batched_tokens,
         num_chunks=num_chunks,
         num_layers=has.total_device_layers,
         num_expert_layers=has.device_expert_layers,
+        num_expert_starts=has.device_expert_layers * touched * shape.num_experts / ways,
         num_host_layers=shape.num_layers - has.total_device_layers + has.host_expert_layers,
         num_stages=load.pp,
     )
@@ -474,13 +551,15 @@ def prefill_seconds(work: PrefillWork, rates: ServingRates) -> Seconds:
     Notes
     -----
     Experts with few tokens fill their tiles badly: half the rate at `expert_tile_tokens`. Stages work on successive
-    chunks at the same time as far as the engine does so. Weights on the host are computed there, or copied for each
-    chunk where that is faster.
+    chunks at the same time as far as the engine does so and buffers and launch queues allow. Weights on the host are
+    computed there, or copied for each chunk where that is faster.
 
     References
     ----------
     .. [1] R. Pope et al., arXiv:2211.05102; A. Agrawal et al., "Sarathi-Serve", arXiv:2403.02310 (chunks); ggml's
-       scheduler, ggml-org/llama.cpp ggml/src/ggml-cuda/ggml-cuda.cu `offload_op` (copies of host weights).
+       scheduler, ggml-org/llama.cpp ggml/src/ggml-cuda/ggml-cuda.cu `offload_op` (copies of host weights),
+       ggml/src/ggml-backend.cpp `GGML_SCHED_MAX_COPIES` (chunks in flight);
+       forums.developer.nvidia.com/t/68937 (length of a stream's queue).
     """
     dense_flop, dense_bytes, expert_flop, expert_bytes = _matrix_seconds(work, rates)
     device = (
@@ -491,24 +570,54 @@ def prefill_seconds(work: PrefillWork, rates: ServingRates) -> Seconds:
         + work.score_element_seconds * rates.score_bytes
         + work.num_chunks * rates.prefill_layer_seconds * work.num_layers
         + work.num_chunks * rates.prefill_expert_layer_seconds * work.num_expert_layers
+        + work.num_chunks * rates.expert_start_seconds * work.num_expert_starts
     )
-    later = (work.num_chunks - 1) * work.num_stages**-rates.pipeline_exponent
-    device = device * (1.0 + later) / work.num_chunks
-    host = longer_of(
-        work.host_flop_seconds / rates.host_compute_ratio, work.host_bytes_seconds / rates.host_bandwidth_ratio
-    )
-    if rates.copies_host_weights:
-        host = at_most(host, work.copied_seconds / rates.pcie_ratio)
+    device = device * (1.0 + (work.num_chunks - 1) / _chunks_at_once(work, rates)) / work.num_chunks
+    host = _host_seconds(work, rates, 1.0, work.num_chunks)
     moving = work.communication_bytes_seconds / rates.link_ratio
     return device + host + moving + work.communication_latency_seconds * rates.latency_ratio
 
 
+def _host_seconds(work: PrefillWork, rates: ServingRates, num_prompts: Count, num_steps: Count) -> Seconds:
+    """Time of what is on the host: computed there, or copied to the devices for each step where that is faster.
+
+    Tensor-parallel devices copy each their share at the same time.
+    """
+    share = num_steps / work.num_chunks  # of the steps that the prompts would take alone
+    there = longer_of(
+        num_prompts * work.host_flop_seconds / rates.host_compute_ratio,
+        share * work.host_bytes_seconds / rates.host_bandwidth_ratio,
+    )
+    num_copies = rates.copies_once * at_most(num_prompts, num_steps) / work.num_chunks + (1 - rates.copies_once) * share
+    streamed = (
+        num_copies * work.copied_seconds / rates.pcie_ratio
+        + num_prompts * work.streamed_flop_seconds / rates.expert_compute_ratio
+    )
+    return rates.copies_host_weights * at_most(there, streamed) + (1 - rates.copies_host_weights) * there
+
+
+def _chunks_at_once(work: PrefillWork, rates: ServingRates) -> Count:
+    """Return how many chunks the stages work on at the same time.
+
+    As many as there are stages, buffers, and room in the queues of launched kernels: one program fills the queues of
+    all devices in turn, and waits at the first that is full (about a thousand kernels a stream).
+    """
+    queued = rates.queue_layers * work.num_stages / at_least(work.num_layers, 1)
+    number = at_most(at_most(work.num_stages, rates.most_in_flight), at_least(queued, 1.0))
+    return 1.0 + (number - 1.0) * rates.pipeline_ratio
+
+
 def _matrix_seconds(work: PrefillWork, rates: ServingRates) -> tuple[Seconds, Seconds, Seconds, Seconds]:
     """Operations and reading of dense matrices, the same of experts; derived as `prefill_seconds` says."""
-    filled = at_least(work.num_expert_tokens, 1e-9)
+    filled = _tile_ratio(work.num_expert_tokens, work.touched_ratio, rates)
     return (
         work.dense_flop_seconds / rates.compute_ratio,
         work.dense_bytes_seconds / rates.bandwidth_ratio,
-        work.expert_flop_seconds / rates.expert_compute_ratio * (1.0 + rates.expert_tile_tokens / filled),
+        work.expert_flop_seconds / rates.expert_compute_ratio * filled,
         work.expert_bytes_seconds / rates.expert_bandwidth_ratio,
     )
+
+
+def _tile_ratio(num_expert_tokens: Count, touched_ratio: Ratio, rates: ServingRates) -> Ratio:
+    """Return how much longer experts' matrices take whose tiles are filled badly: twice at `expert_tile_tokens` each."""
+    return 1.0 + rates.expert_tile_tokens * touched_ratio / at_least(num_expert_tokens, 1e-9)
