@@ -171,10 +171,10 @@ def _said(row: Row) -> str:
 
 def _needs_server(row: Row, model: Model, weights: str | None) -> bool:
     """Whether what is on the host is more than a desktop board holds: the file, or experts of that format."""
-    size = (number(row.get("file_size_gib")) or 0.0) * GIB
-    if not size and weights and row.get("placement") == "experts_cpu":
-        size = sum(weights_bytes(model, weights).values())
-    return size > _LARGEST_DESKTOP_GIB * GIB
+    held_bytes = (number(row.get("file_size_gib")) or 0.0) * GIB
+    if not held_bytes and weights and row.get("placement") == "experts_cpu":
+        held_bytes = sum(weights_bytes(model, weights).values())
+    return held_bytes > _LARGEST_DESKTOP_GIB * GIB
 
 
 def _format_that_fits(model: Model, devices: tuple[Device, ...]) -> str:

@@ -323,7 +323,7 @@ def busy_step_seconds(
     Notes
     -----
     Derived: where prompts ride in the steps that decode, weights are read once for both and operations fill the time
-    that reading leaves; else steps and prompts take turns. Prompts share a step up to its limit of tokens; beyond it,
+    that reading leaves; else, and for the only sequence, steps and prompts take turns. Prompts share a step up to its limit of tokens; beyond it,
     sequences gain their token in more than one step. Stages that work at the same time wait for the slowest.
 
     References
@@ -336,7 +336,11 @@ def busy_step_seconds(
     num_reading = at_most(num_prompts * prefill.num_chunks, num_steps)
     dense_flop, dense_bytes, _, expert_bytes = _matrix_seconds(prefill, rates)
     prompts = _apart_from_matrices(prefill, rates, num_prompts, num_reading)
-    filled = _tile_ratio(tokens / num_steps * prefill.expert_tokens_ratio, 1.0, rates)
+    share = num_reading / num_steps
+    read_tokens = decode.num_tokens + num_prompts * prefill.num_tokens / at_least(num_reading, 1e-9)
+    filled = _tile_ratio(read_tokens * prefill.expert_tokens_ratio, prefill.touched_ratio, rates)
+    alone = _tile_ratio(decode.num_expert_tokens, decode.touched_ratio, rates)
+    step_flop = decode.expert_flop_seconds / rates.expert_compute_ratio * (share * filled + (1.0 - share) * alone)
     expert_flop = num_prompts * prefill.expert_flop_seconds / rates.expert_compute_ratio * filled
     read = num_reading / prefill.num_chunks
     apart = longer_of(num_prompts * dense_flop, read * dense_bytes) + longer_of(expert_flop, read * expert_bytes)
@@ -345,7 +349,7 @@ def busy_step_seconds(
         decode.dense_flop_seconds / rates.compute_ratio + num_prompts * dense_flop,
         num_steps * decode.dense_bytes_seconds / rates.bandwidth_ratio,
     ) + longer_of(
-        decode.expert_flop_seconds / rates.expert_compute_ratio * filled + expert_flop,
+        step_flop + expert_flop,
         at_least(num_steps * decode.expert_bytes_seconds / rates.expert_bandwidth_ratio, read * expert_bytes),
     )
     started = (num_steps - 1.0) * (
@@ -355,7 +359,8 @@ def busy_step_seconds(
     )
     others = sum((seconds for name, seconds in parts.items() if name not in ("weights", "experts")), start=0.0)
     mixed = others * drafting_ratio + joint + started + prompts
-    step = rates.mixes_prompts * mixed + (1 - rates.mixes_prompts) * turns
+    together = rates.mixes_prompts * (1.0 - 1.0 / decode.num_sequences)
+    step = together * mixed + (1.0 - together) * turns
     return (step * _longest_stage_ratio(decode, rates) + _last_stage_seconds(decode, rates)) * rates.batch_ratio
 
 
