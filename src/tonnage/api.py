@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # each verb imports what it needs when it is called
     from tonnage.plan.adopt import Adopted
     from tonnage.plan.explain import Explanation
     from tonnage.plan.profile import Profile
+    from tonnage.plan.proof import Proof
     from tonnage.plan.today import Stack
     from tonnage.plan.types import Answer, Plan, Request
     from tonnage.render.types import Bundle
@@ -32,6 +33,7 @@ __all__ = [
     "explain",
     "find_gpus",
     "plan",
+    "proof",
     "read_model",
     "read_plan",
     "weights_fit",
@@ -301,6 +303,26 @@ def explain(plan: Plan) -> Explanation:
     from tonnage.plan.explain import explain as explain_plan
 
     return explain_plan(plan)
+
+
+def proof(answer: Answer, pick: int = 1) -> Proof:
+    """Return what is least certain of a plan, and the shortest run that settles it.
+
+    Parameters
+    ----------
+    answer : Answer
+        An answer with `pick` plans or more.
+    pick : int
+        Rank of the plan. [1]
+
+    Returns
+    -------
+    Proof
+        Two or three numbers with the chance that they turn the answer; steps or requests, launch, time and cost.
+    """
+    from tonnage.plan.proof import proof as proof_of
+
+    return proof_of(answer, pick)
 
 
 def deploy(plan: Plan, *, place: str = "local", num_replicas: int = 1, port: int | None = None) -> Bundle:

@@ -124,6 +124,13 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--import", metavar="FILE", help="Read pins from a configuration or launch line."),
             click.option("--pick", type=click.IntRange(1), default=1, metavar="N", help="Which plan -o keeps. [1]"),
             click.option("-o", "--output", metavar="FILE", help="Keep a plan in a file; - prints it."),
+            click.option(
+                "--poc", is_flag=True, help="What is least certain of a plan, and the shortest run to settle it."
+            ),
+            click.option("--csv", "sheet", metavar="FILE", help="Write the plans as a table; - prints it."),
+            click.option(
+                "--html", "page", metavar="FILE", help="Write a page with charts, whole in itself; - prints it."
+            ),
         )
     ):
         function = decorate(function)
@@ -134,7 +141,17 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("spec", metavar="MODEL", required=False, shell_complete=_complete_model)
 @_options
 @common
-def command(spec: str | None, pick: int, output: str | None, is_json: bool, is_quiet: bool, **words: Any) -> int:
+def command(
+    spec: str | None,
+    pick: int,
+    output: str | None,
+    poc: bool,
+    sheet: str | None,
+    page: str | None,
+    is_json: bool,
+    is_quiet: bool,
+    **words: Any,
+) -> int:
     """Find the ways to serve or train MODEL: ranked plans, why the others lost, what would make it fit.
 
     Exit code 3 says that nothing fits.
@@ -148,22 +165,40 @@ def command(spec: str | None, pick: int, output: str | None, is_json: bool, is_q
     from tonnage import api
     from tonnage.errors import RequestError
 
-    if is_json and output == "-":
-        raise RequestError("-o - and --json both write there", where="standard output", fix="leave out one of them")
+    printed = [name for name, path in (("-o", output), ("--csv", sheet), ("--html", page)) if path == "-"]
+    printed += ["--json"] if is_json else []
+    if len(printed) > 1:
+        what = f"{printed[0]} and {printed[1]} both write there"
+        raise RequestError(what, where="standard output", fix="leave out one of them")
     adopted = _adopt(words["import"], is_quiet=is_quiet)
     request = _request(spec, words, adopted)
     today = None if request.limits.today is None else _today(request.limits.today, is_quiet=is_quiet)
     answer = api.plan(request, today=today)
+    if answer.plans and pick > len(answer.plans):
+        raise RequestError(f"there are {len(answer.plans)} plans", where="--pick", fix=f"pick 1 to {len(answer.plans)}")
     if output is not None:
         _keep(answer, pick, output, is_quiet=is_quiet)
-    if is_json:
-        from tonnage.plan.report import answer_object
+    if sheet is not None:
+        from tonnage.plan.sheet import write_sheet
 
-        emit_json(answer_object(answer))
-    elif output != "-":
+        _write(write_sheet(answer), sheet, "page.sheet", answer, is_quiet=is_quiet)
+    if page is not None:
+        from tonnage.plan.answer_page import write_answer_page
+
+        _write(write_answer_page(answer, pick), page, "page.written", answer, is_quiet=is_quiet)
+    proof = api.proof(answer, pick) if poc and answer.plans else None
+    if is_json:
+        from tonnage.plan.report import answer_object, proof_object
+
+        emit_json(answer_object(answer) | ({"poc": proof_object(proof) if proof else None} if poc else {}))
+    elif not printed:
         from tonnage.cli.plan_text import to_lines
 
         print("\n".join(to_lines(answer)))
+        if proof is not None:
+            from tonnage.cli.proof_text import proof_lines
+
+            print("\n".join(("", *proof_lines(proof))))
     return 0 if answer.plans else 3
 
 
@@ -275,20 +310,21 @@ def _request(spec: str | None, words: dict[str, Any], adopted: Adopted | None) -
 def _keep(answer: Answer, pick: int, output: str, *, is_quiet: bool) -> None:
     """Write one plan to a file."""
     from tonnage import api
+
+    if answer.plans:
+        text = api.write_plan(answer.plans[pick - 1])
+        _write(text, output, "plan.kept", answer, is_quiet=is_quiet, rank=pick)
+
+
+def _write(text: str, path: str, message: str, answer: Answer, *, is_quiet: bool, **values: Any) -> None:
+    """Write a text to a file, or to standard output, and say so."""
     from tonnage.errors import RequestError
 
-    if not answer.plans:
-        return
-    if pick > len(answer.plans):
-        raise RequestError(f"there are {len(answer.plans)} plans", where="--pick", fix=f"pick 1 to {len(answer.plans)}")
-    text = api.write_plan(answer.plans[pick - 1])
-    if output == "-":
+    if path == "-":
         print(text, end="")
         return
     try:
-        Path(output).write_text(text, encoding="utf-8")
+        Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise RequestError(
-            f"cannot be written: {error.strerror}", where=output[:200], fix="name another place"
-        ) from None
-    note(say("plan.kept", path=output, rank=pick, num=len(answer.plans)), is_quiet=is_quiet)
+        raise RequestError(f"cannot be written: {error.strerror}", where=path[:200], fix="name another place") from None
+    note(say(message, path=path, num=len(answer.plans), **values), is_quiet=is_quiet)

@@ -7,12 +7,11 @@ from typing import Final
 
 from tonnage import __version__
 from tonnage.messages import language, say
+from tonnage.plan.charts import Bar, colour, waterfall
 from tonnage.plan.explain import Explanation, Item, Part
 from tonnage.plan.request import command
 from tonnage.units import format_bytes, format_seconds
 
-_COLOURS: Final = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#9c755f", "#bab0ac")
-_WIDTH: Final = 720
 _STYLE: Final = """
 :root { color-scheme: light dark; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
@@ -22,7 +21,11 @@ table { border-collapse: collapse; width: 100%; } td, th { text-align: left; pad
 tr + tr td { border-top: 1px solid color-mix(in srgb, currentColor 15%, transparent); }
 td.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 .small { font-size: .85em; opacity: .75; } .key { display: inline-block; width: .8em; height: .8em; border-radius: .2em; }
-svg { width: 100%; height: auto; }
+svg { width: 100%; height: auto; } svg text { fill: currentColor; font-size: 12px; } svg .value { opacity: .8; }
+svg .grid { stroke: currentColor; opacity: .18; } svg .limit { stroke: #e15759; stroke-width: 2; }
+svg .frame { fill: none; stroke: currentColor; opacity: .35; } svg .front { fill: none; stroke: #f28e2b; stroke-width: 2; }
+svg .other { fill: none; stroke: currentColor; opacity: .45; } svg .best { fill: #f28e2b; } svg .plan { fill: #4e79a7; }
+svg text.rank { fill: #fff; font-weight: 600; }
 """
 
 
@@ -39,9 +42,20 @@ def write_page(explanation: Explanation) -> str:
     str
         HTML.
     """
-    parts = "\n".join(_part(part) for part in explanation.parts)
-    lists = "\n".join(_list(name, getattr(explanation, name)) for name in ("assumptions", "warnings", "sources"))
     asked = say("explain.request", command=command(explanation.plan.request))
+    head = f"<h1>{escape(explanation.title)}</h1>\n<p><code>{escape(asked)}</code></p>"
+    return framed(explanation.title, f"{head}\n{parts_of(explanation)}")
+
+
+def parts_of(explanation: Explanation) -> str:
+    """Return an explanation's parts and lists as HTML, without a page around them."""
+    parts = [_part(part) for part in explanation.parts]
+    lists = [_list(name, getattr(explanation, name)) for name in ("assumptions", "warnings", "sources")]
+    return "\n".join((*parts, *lists))
+
+
+def framed(title: str, body: str) -> str:
+    """Return a page around a body of HTML; the title is escaped here."""
     return f"""<!doctype html>
 <html lang="{language()}">
 <head>
@@ -49,14 +63,11 @@ def write_page(explanation: Explanation) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="generator" content="tonnage {__version__}">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{escape(explanation.title)}</title>
+<title>{escape(title)}</title>
 <style>{_STYLE}</style>
 </head>
 <body>
-<h1>{escape(explanation.title)}</h1>
-<p><code>{escape(asked)}</code></p>
-{parts}
-{lists}
+{body}
 </body>
 </html>
 """
@@ -96,27 +107,16 @@ def _room(part: Part) -> str:
 
 
 def _bar(part: Part) -> str:
-    """Draw the shares beside one another, and where the capacity ends."""
+    """Draw the shares, each beginning where the one before ends, and where the capacity ends."""
     if part.total is None or not part.total.best:
         return ""
-    whole = max(part.total.best, part.capacity or 0.0)
-    drawn, x = [], 0.0
-    for place, item in enumerate(part.items):
-        wide = _WIDTH * item.value / whole
-        title = f"{item.label}: {item.text}"
-        colour = _COLOURS[place % len(_COLOURS)]
-        drawn.append(
-            f'<rect x="{x:.2f}" y="6" width="{wide:.2f}" height="28" fill="{colour}"><title>{escape(title)}</title></rect>'
-        )
-        x += wide
-    if part.capacity:
-        end = _WIDTH * part.capacity / whole
-        drawn.append(f'<line x1="{end:.2f}" x2="{end:.2f}" y1="0" y2="40" stroke="currentColor" stroke-width="2"/>')
-    return f'<svg viewBox="0 0 {_WIDTH} 40" role="img" aria-label="{escape(part.title)}">{"".join(drawn)}</svg>'
+    bars = [Bar(label=item.label, value=item.value, text=item.text) for item in part.items]
+    limit = "" if part.capacity is None else _size(part.capacity, part.unit)
+    return waterfall(part.title, bars, part.total.best, part.capacity, limit)
 
 
 def _row(item: Item, place: int, *, has_key: bool) -> str:
-    key = f'<span class="key" style="background:{_COLOURS[place % len(_COLOURS)]}"></span> ' if has_key else ""
+    key = f'<span class="key" style="background:{colour(place)}"></span> ' if has_key else ""
     share = "" if item.share is None else f"{100 * item.share:.1f} %"
     words = [escape(item.meaning)] if item.meaning else []
     words += [f"<code>{escape(item.formula)}</code>"] if item.formula else []

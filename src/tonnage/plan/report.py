@@ -10,6 +10,7 @@ from tonnage.estimate.cost.assumptions import with_given
 from tonnage.estimate.serving_limits import ServingLimits, serving_limits
 from tonnage.estimate.types import Cost, Estimate, Footprint, Interval, Pool
 from tonnage.plan.caps import OBJECTIVES, caps_of
+from tonnage.plan.proof import Proof
 from tonnage.plan.request import arguments, command
 from tonnage.plan.routes import million_usd
 from tonnage.plan.types import Answer, Change, Plan, Rejection, Request, Route
@@ -32,6 +33,40 @@ def answer_object(answer: Answer) -> dict[str, Any]:
             {"gpu": one.gpu, "num_gpus": one.num_gpus, "fits_below_usd": one.fits_below_usd} for one in answer.unpriced
         ],
         "warnings": list(answer.warnings),
+    }
+
+
+def proof_object(proof: Proof) -> dict[str, Any]:
+    """Return the proof to run: what is least certain, and the shortest run that settles it."""
+    trial, expected = proof.trial, proof.trial.expected
+    return {
+        "rank": proof.plan.rank,
+        "uncertain": [
+            {
+                "name": doubt.name,
+                **(_interval(doubt.value) or {}),
+                "unit": doubt.unit,
+                "chance": doubt.chance,
+                "text": doubt.text,
+                "settled_by": "run" if doubt.is_settled else "offer",
+            }
+            for doubt in proof.doubts
+        ],
+        "run": {
+            "num_gpus": trial.num_devices,
+            "num_nodes": trial.num_nodes,
+            "num_layers": trial.num_layers,
+            "num_steps": trial.num_steps,
+            "num_requests": trial.num_requests,
+            "seconds": _interval(trial.seconds),
+            "usd": _interval(trial.usd),
+            "commands": list(trial.commands),
+            "notes": list(trial.notes),
+            "expected": {
+                "device_bytes": _interval(expected.footprint.total),
+                **_values(expected.performance, ("tokens_per_s", "step_seconds", "ttft_seconds", "tpot_seconds")),
+            },
+        },
     }
 
 
