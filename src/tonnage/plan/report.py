@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tonnage.engines import ENGINES, find_engine
 from tonnage.estimate.cost.assumptions import with_given
 from tonnage.estimate.serving_limits import ServingLimits, serving_limits
 from tonnage.estimate.types import Cost, Estimate, Footprint, Interval, Pool
 from tonnage.plan.caps import OBJECTIVES, caps_of
-from tonnage.plan.proof import Proof
 from tonnage.plan.request import arguments, command
 from tonnage.plan.routes import million_usd
 from tonnage.plan.types import Answer, Change, Plan, Rejection, Request, Route
 from tonnage.workload.types import Serving
+
+if TYPE_CHECKING:  # it needs numpy, which an answer without it does not
+    from tonnage.plan.proof import Proof
 
 
 def answer_object(answer: Answer) -> dict[str, Any]:
