@@ -373,7 +373,7 @@ def load_of_case(case: Case, accounting: EngineAccounting) -> ServingLoad:
     if case.row.get("placement") == "layers_cpu" and not load.num_cpu_layers:
         return replace(load, num_cpu_layers=_fewest_host_layers(load, accounting))
     if case.candidate.engine == "vllm" and settings.max_num_seqs is None:
-        load = replace(load, max_num_seqs=at_least(default_limits(load)[0], load.concurrency))
+        load = replace(load, max_num_seqs=_likely_num_seqs(load))
     if case.candidate.engine == "sglang":
         ratio, chunk, state_ratio = sglang_limits(load)
         load = replace(
@@ -383,6 +383,17 @@ def load_of_case(case: Case, accounting: EngineAccounting) -> ServingLoad:
             max_batched_tokens=settings.max_batched_tokens or chunk,
         )
     return load
+
+
+def _likely_num_seqs(load: ServingLoad) -> Count:
+    """Return vLLM's limit of sequences where a row tells none: servers run the default, other machines something below.
+
+    Smaller cards, and memory shared with the host, leave too little to let it be: taken as the middle of the requests
+    there were and the default.
+    """
+    most = at_least(default_limits(load)[0], load.concurrency)
+    is_server = "hbm" in load.memory_type or (load.memory_bytes >= 70 * GIB and not load.is_unified_memory)
+    return most if is_server else (most + load.concurrency) // 2
 
 
 def _leaves_experts_unsaid(load: ServingLoad, offload: str) -> bool:
