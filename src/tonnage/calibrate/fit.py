@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 Evaluate = Callable[[Mapping[str, Floats]], Floats]
 
 _PERTURBATION: Final = 1e-4
-_PRIOR_RANGE_SHARE: Final = 0.25  # one standard deviation of the prior, in units of the plausible range
+PRIOR_SHARE: Final = 0.25  # one standard deviation of the prior, in units of the plausible range, unless told
 _HUBER: Final = 0.06  # residual, in natural logarithm, from which errors count linearly
 _DAMPINGS: Final = (0.0, 3.0, 30.0, 300.0)  # of a step, in units of the prior
 _FOLD_DAMPINGS: Final = (0.0, 10.0, 100.0)
@@ -113,6 +113,7 @@ def fit(
     num_iterations: int = 30,
     num_fold_iterations: int = 3,
     start: Mapping[str, float] | None = None,
+    prior_share: float = PRIOR_SHARE,
 ) -> Fit:
     """Fit constants to logarithms of measurements, once on all rows and once without each fold.
 
@@ -132,6 +133,8 @@ def fit(
         Gauss–Newton steps on all rows, and from there for each fold with the derivatives kept.
     start : mapping of str to float, optional
         Where to start instead of at the guesses.
+    prior_share : float
+        One standard deviation of the guesses, in units of the plausible ranges. [1]
 
     Returns
     -------
@@ -145,7 +148,7 @@ def fit(
     scaled = np.clip(scaled, 0.0, 1.0)
     target = np.log(measured)
     scale = float(np.mean(weights))
-    strength = scale * (_HUBER / _PRIOR_RANGE_SHARE) ** 2
+    strength = scale * (_HUBER / prior_share) ** 2
 
     def cost(residuals: Floats, at: Floats) -> float:
         return float(weights @ _loss(residuals) + strength * np.sum((at - guess) ** 2))

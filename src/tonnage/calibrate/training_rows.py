@@ -76,10 +76,12 @@ def release_year(text: str) -> float | None:
 
     >>> release_year("NeMo container 25.09"), release_year("Feb 2022"), release_year("torch 2.6 nightly 2024-12-23")
     (2025.67, 2022.08, 2024.92)
+    >>> release_year("dgxc-benchmarking v25.05.01")
+    2025.33
     """
     if match := re.search(r"\b(20\d\d)-(\d\d)(?:-\d\d)?\b", text):
         return round(int(match[1]) + (int(match[2]) - 1) / 12, 2)
-    if match := re.search(r"\b(2\d)\.(0\d|1[0-2])\b", text):
+    if match := re.search(r"(?<![\d.])(2\d)\.(0[1-9]|1[0-2])\b", text):
         return round(2000 + int(match[1]) + (int(match[2]) - 1) / 12, 2)
     months = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
     for words, year in _RELEASES:

@@ -39,6 +39,7 @@ MEASURED_FIELDS: Final = (
     "score_oom", "oom_kind", "flops_convention", "date",
 )  # fmt: skip
 PARTS: Final = ("memory", "time")
+_PRIOR_SHARES: Final = {"memory": 0.25, "time": 1 / 6}  # ranges of time constants are six standard deviations wide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +110,8 @@ def fit_part(part: str, items: Sequence[Prepared], measured: Floats, raw: Sequen
     families = [str(row.get("family") or row.get("source_key") or row["id"]) for row in raw]
     key = {"unit": "unit", "source": "source_key", None: ""}[leave_out]
     folds = [str(row.get(key) or row.get("source") or row["id"]) for row in raw] if leave_out else None
-    return fit(evaluate, constants, measured, weights_of(configurations, families), folds, start=fixed)
+    weights = weights_of(configurations, families)
+    return fit(evaluate, constants, measured, weights, folds, start=fixed, prior_share=_PRIOR_SHARES[part])
 
 
 def is_citable(row: Row) -> bool:

@@ -29,6 +29,13 @@ from tonnage.model.types import (
     ShortConvolution,
 )
 
+# Traffic of one operator after another over that of one kernel, counted in modeling_llama.py of transformers 5.24.0.
+# A 16-bit norm that is one kernel moves 4 B an element; cast (6), square (8), mean (4), scale (8), cast (6), weight (4).
+_UNFUSED_NORM: Final = 9.0
+# Two products, a negated half, a concatenation and a sum: ten elements moved where one kernel moves two.
+_UNFUSED_ROTARY: Final = 5.0
+_UNFUSED_GATE: Final = 5 / 3  # the activation reads and writes one element, the product moves three
+
 _CHUNK_TOKENS: Final = 64  # chunk of the parallel form of linear attention; Mamba2 uses 256, its states count likewise
 _MAMBA_CHUNK_TOKENS: Final = 256
 # Activations, in tensors as wide as the inner size: (what backward needs of a plain one's input, what unfused code
@@ -120,6 +127,7 @@ class Operation:
     kept: tuple[Kept, ...] = ()
     score_elements_per_pair: float = 0.0  # heads: one probability a pair when the attention is not fused
     num_kernels: float = 1.0  # launched by unfused code
+    unfused_ratio: float = 1.0  # traffic of one operator after another over that of one kernel
     is_row_parallel: bool = False  # its input is what tensor parallelism divides (and its output is summed)
 
     @property
@@ -181,6 +189,7 @@ def _norm(name: str, width: int, num_parameters: int, kind: NormKind = "rms", *,
         moved_elements=2.0 * width,
         kept=kept,
         num_kernels=1 if kind == "layer" else 6,
+        unfused_ratio=1.0 if kind == "layer" else _UNFUSED_NORM,
     )
 
 
@@ -234,6 +243,7 @@ def _softmax_attention(mixer: Attention, hidden: int, norm: NormKind) -> tuple[O
             moved_elements=2.0 * rotated,
             kept=(*kept_norm, view, *gates),
             num_kernels=10 + (12 if norms else 0),
+            unfused_ratio=_UNFUSED_ROTARY,
         ),
         _attention_core(
             n, d, dv, (n * d, k * d, k * dv), window, n - k, mixer.num_sinks, has_fp32_softmax=mixer.has_fp32_softmax
@@ -330,6 +340,7 @@ def _latent_attention(mixer: LatentAttention, hidden: int) -> tuple[Operation, .
             moved_elements=4.0 * n * d,
             kept=(Kept(elements=n * mixer.qk_nope_head_dim, split=Split.TENSOR, by="eager"),),  # values are a view
             num_kernels=14,
+            unfused_ratio=_UNFUSED_ROTARY,
         ),
         _attention_core(n, d, dv, (n * d, n * d, n * dv), window),
         _linear(
@@ -394,6 +405,7 @@ def _compressed_attention(mixer: CompressedAttention, hidden: int) -> tuple[Oper
             num_other_parameters=mixer.extra_parameters,
             moved_elements=4.0 * n * d,
             num_kernels=14,
+            unfused_ratio=_UNFUSED_ROTARY,
         ),
         _attention_core(n, d, d, (n * d, d), mixer.window_tokens, sinks=n),
         _linear("attention_output_a", Split.TENSOR, output, is_row_parallel=True),
@@ -576,6 +588,7 @@ def _mlp(part: Mlp, hidden: int, prefix: str = "", *, keeps_input: bool = True) 
             moved_elements=float(outputs + f),
             kept=_kept_activation(part.activation, f, outputs, Split.TENSOR),
             num_kernels=2,
+            unfused_ratio=_UNFUSED_GATE if part.is_gated else 1.0,
         ),
         _linear(
             f"{prefix}mlp_down",
@@ -635,6 +648,7 @@ def _moe(part: Moe, hidden: int) -> tuple[Operation, ...]:
             moved_elements=float(k * (outputs + f)),
             kept=_kept_activation(part.activation, k * f, k * outputs, Split.EXPERT),
             num_kernels=2,
+            unfused_ratio=_UNFUSED_GATE if part.is_gated else 1.0,
         ),
         experts("expert_down", (down,), f, is_down=True),
         Operation(

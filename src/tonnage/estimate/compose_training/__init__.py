@@ -31,6 +31,7 @@ from tonnage.estimate.types import (
     Storage,
     TimePart,
 )
+from tonnage.hardware import siblings
 from tonnage.hardware.types import Cluster, Device
 from tonnage.workload.types import Training
 
@@ -214,6 +215,8 @@ def case_of(candidate: Candidate) -> TrainingCase:
         inter_bytes_per_s=inter,
         host_link_bytes_per_s=_host_link(cluster, device),
         host_bytes_per_s=cluster.node.host.bandwidth_bytes_per_s,
+        matmul_lender=siblings.lender(device, siblings.MATMUL),
+        stream_lender=siblings.lender(device, siblings.STREAM),
     )
 
 

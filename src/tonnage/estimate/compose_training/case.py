@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tonnage.estimate.compose_training.constants import Software
+from tonnage.hardware.siblings import Lender
 from tonnage.hardware.types import Device
 from tonnage.model.types import Model
 from tonnage.workload.precision import BYTES_PER_ELEMENT, Precision
@@ -84,6 +85,8 @@ class TrainingCase:
     inter_bytes_per_s: float = 12.5e9  # of one device
     host_link_bytes_per_s: float = 32e9
     host_bytes_per_s: float = 8e10
+    matmul_lender: Lender | None = None  # measured device whose fraction of peak in products this one is taken to reach
+    stream_lender: Lender | None = None  # the same of memory bandwidth
 
     @property
     def trains_all(self) -> bool:

@@ -45,6 +45,8 @@ class Software:
     name: str
     recompute: str
     kernels: str
+    operators: str
+    attention: str
     norm: str
     activations: str
     keys: str

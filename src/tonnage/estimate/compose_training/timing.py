@@ -46,9 +46,10 @@ FORMULAS: Final = {
 }
 _FLASH_PASSES: Final = 3.5  # forward once, backward two and a half times as much arithmetic (arXiv:2205.14135)
 _OVERLAP_SINCE: Final = 2023.0  # releases that run gradient and tensor-parallel collectives beside computation
+_SECOND_FLASH: Final = 2024.0  # torch 2.2 is the first release with FlashAttention-2
 _FP32_BYTES: Final = 4.0
 _EXPERT_YEAR: Final = 2025.75
-_GROUPED_KERNELS: Final = 7.0  # of one operation on routed tokens: indices, padding and the grouped product
+_UNMEASURED_RATIO: Final = 0.8  # of a specified rate, where no device at all is measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,19 +111,26 @@ def _since_launch(case: TrainingCase) -> float | None:
 
 
 def matmul_rate(case: TrainingCase, c: Constants, kind: str) -> Any:
-    """Return the rate of large products: peak, the architecture's best fraction, maturity of software, power limit."""
-    rate = peak_rate(case, kind) * c[architecture_key(case, "matmul_ratio", c)]
+    """Return the rate of large products: as measured of the device or a sibling, less shapes, maturity and power."""
+    lender = case.matmul_lender
+    measured = lender.ratio if lender else _UNMEASURED_RATIO
+    rate = peak_rate(case, kind) * measured * c[architecture_key(case, "matmul_ratio", c)]
     rate = rate * {"fp8": c["fp8_ratio"], "fp4": c["fp4_ratio"]}.get(kind, 1.0)
     if kind == "fp8" and case.precision.compute == "fp8_rowwise":
         rate = rate * c["rowwise_ratio"]
     age = _since_launch(case)
     if age is not None:
         rate = rate * efficiency.maturity_ratio(max(age, 0.0), c["maturity_loss_ratio"], c["maturity_years"])
-    reference = c.get(architecture_key(case, "reference_watts_per_flop_per_s", c))
-    if reference and case.device.power_watts:
-        share = case.device.power_watts / peak_rate(case, wide_kind(case)) / reference
-        rate = rate * efficiency.power_ratio(share, c["power_exponent"])
-    return rate
+    return rate * _power_ratio(case, c)
+
+
+def _power_ratio(case: TrainingCase, c: Constants) -> Any:
+    """Return the share of its rate that a device keeps with less power for its peak than the measured one."""
+    reference = case.matmul_lender.watts_per_flop_per_s if case.matmul_lender else None
+    if not reference or not case.device.power_watts:
+        return 1.0
+    share = case.device.power_watts / peak_rate(case, wide_kind(case)) / reference
+    return efficiency.power_ratio(share, c["power_exponent"])
 
 
 def _product_seconds(
@@ -184,29 +192,41 @@ def _attention_seconds(
     peak = peak_rate(case, kind)
     if case.has_flash_attention:
         width = o.flop_per_pair / (4.0 * max(o.score_elements_per_pair, 1.0))
-        key = "flash_ratio.fp32" if kind == "fp32" else architecture_key(case, "flash_ratio", c)
+        key = "flash_ratio.fp32" if kind == "fp32" else _flash_key(case, c)
         ratio = c[key] * efficiency.size_ratio(width, 1.0, c["flash_half_width"])
+        ratio = ratio * efficiency.size_ratio(pairs, 1.0, c["flash_half_pairs"])
         age = _since_launch(case)
-        if age is not None:
+        if case.software.attention == "portable" and (case.release_year or _SECOND_FLASH) < _SECOND_FLASH:
+            ratio = ratio * c["flash_first_ratio"]
+        if age is not None and case.software.attention == "tuned":
             ratio = ratio * efficiency.maturity_ratio(
                 max(age, 0.0), c["flash_maturity_loss_ratio"], c["maturity_years"]
             )
-        return flop / (peak * ratio)
+        return flop / (peak * ratio * _power_ratio(case, c))
     name = "fused" if case.software.kernels == "fused" else "unfused"
     scores = tokens * pairs * o.score_elements_per_pair / ways * c[f"score_moved_bytes.{name}"]
     rate = matmul_rate(case, c, kind)
     return flop / rate + scores / _elementwise_rate(case, c)
 
 
+def _flash_key(case: TrainingCase, c: Constants) -> str:
+    """Return the constant of fused attention: kernels made for the architecture, or one source for all."""
+    tuned = architecture_key(case, "flash_ratio.tuned", c)
+    is_tuned = case.software.attention == "tuned" and not tuned.endswith(".other")
+    return tuned if is_tuned else architecture_key(case, "flash_ratio", c)
+
+
 def _elementwise_rate(case: TrainingCase, c: Constants) -> Any:
-    return case.device.bandwidth_bytes_per_s * c["elementwise_ratio"]
+    measured = case.stream_lender.ratio if case.stream_lender else _UNMEASURED_RATIO
+    return case.device.bandwidth_bytes_per_s * measured * c["elementwise_ratio"]
 
 
-def _traffic_factor(case: TrainingCase, c: Constants) -> Any:
-    """Return how much more unfused code moves than fused kernels."""
+def _traffic_factor(case: TrainingCase, c: Constants, unfused_ratio: float) -> Any:
+    """Return how much more unfused code moves in an operation than one kernel."""
     if case.software.kernels == "fused":
         return 1.0
-    more = c["elementwise_eager_factor"] - 1.0
+    composed = unfused_ratio if case.software.operators == "composed" else 1.0
+    more = composed * c["elementwise_eager_factor"] - 1.0
     return 1.0 + more * (c["compiled_traffic_ratio"] if case.has_compile else 1.0)
 
 
@@ -216,7 +236,7 @@ def _layer_passes(case: TrainingCase, c: Constants, layer: Layer, x: dict[str, A
     cut = where(x["has_sequence_parallel"] > 0, x["tp"], 1)
     is_full, is_selective = x["recompute"] == 2, x["recompute"] == 1
     rate = matmul_rate(case, c, case.compute)
-    elementwise_rate, factor = _elementwise_rate(case, c), _traffic_factor(case, c)
+    elementwise_rate = _elementwise_rate(case, c)
     rerun = rerun_operations(case.recompute_modules or ("core_attn",))
     reruns_products = 0.5 if case.software.selective == "operations" else 0.0
     backward = 2.0 if case.trains_all else 1.0
@@ -225,13 +245,16 @@ def _layer_passes(case: TrainingCase, c: Constants, layer: Layer, x: dict[str, A
     total: dict[str, Any] = dict.fromkeys(_Passes.__slots__, 0.0)
     forward: Any = 0.0
     again: Any = 0.0
-    num_kernels: float = 0.0
+    num_kernels: Any = 0.0
     operations = layer_operations(layer, case.model.hidden_size)
     for o in operations:
         ways = {Split.TENSOR: x["tp"], Split.SEQUENCE: cut, Split.EXPERT: cut, Split.ROUTED: cut}[o.split]
         is_expert = o.split in (Split.EXPERT, Split.ROUTED)
-        num_kernels += _GROUPED_KERNELS if is_expert and case.software.kernels == "fused" else o.num_kernels
+        num_kernels = num_kernels + (
+            c["grouped_kernels"] if is_expert and case.software.kernels == "fused" else o.num_kernels
+        )
         width = case.residual_bytes if o.split is Split.SEQUENCE else case.element_bytes
+        factor = _traffic_factor(case, c, o.unfused_ratio)
         moved = tokens * o.moved_elements * width / ways * factor / (expert_maturity(case, c) if is_expert else 1.0)
         seconds: Any = 0.0
         extra: Any = 0.0  # traffic beside a product: casts, dequantised weights, adapters
