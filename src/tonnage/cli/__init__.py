@@ -18,9 +18,18 @@ import click
 
 from tonnage import __version__
 from tonnage.errors import OutsideError, TonnageError
+from tonnage.messages import choose_language, language
 
 # In the order of the road: each verb is `tonnage.cli.<verb>.command`.
 VERBS: tuple[str, ...] = ("model", "gpus", "plan", "explain", "deploy", "prices", "calibrate", "score")
+
+
+def _put_help(command: click.Command) -> None:
+    """Put help into the language in use; English needs nothing, unless an earlier call put it into another."""
+    if language() != "en" or "tonnage.cli.translate" in sys.modules:
+        from tonnage.cli.translate import put_help
+
+        put_help(command)
 
 
 class Verbs(click.Group):
@@ -34,7 +43,10 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one verb."""
         del ctx
-        return import_module(f"tonnage.cli.{cmd_name}").command if cmd_name in VERBS else None
+        command = import_module(f"tonnage.cli.{cmd_name}").command if cmd_name in VERBS else None
+        if command is not None:
+            _put_help(command)
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -64,6 +76,12 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TONNAGE"})
 @click.version_option(__version__, prog_name="tonnage")
+@click.option(
+    "--lang",
+    type=click.Choice(("en", "zh")),
+    expose_value=False,
+    help="Language of the output; by default the locale's.",
+)
 def group() -> None:
     """Plan the training and serving of language models, one card to thousands: what fits, how fast, at what cost.
 
@@ -75,6 +93,7 @@ def group() -> None:
 
 
 def _fail(error: TonnageError, *, is_json: bool) -> NoReturn:
+    error = _in_language(error)
     if is_json:
         from tonnage.cli.options import write_json
 
@@ -85,6 +104,17 @@ def _fail(error: TonnageError, *, is_json: bool) -> NoReturn:
             _drop_output()
     print(f"tonnage: {error}", file=sys.stderr)
     sys.exit(error.exit_code)
+
+
+def _in_language(error: TonnageError) -> TonnageError:
+    """Return a failure in the language in use."""
+    if language() == "en":
+        return error
+    from tonnage.cli.translate import translated
+
+    told = TonnageError(translated(error.what), where=error.where, fix=translated(error.fix))
+    told.exit_code = error.exit_code
+    return told
 
 
 def _drop_output() -> None:
@@ -107,6 +137,10 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     arguments = sys.argv[1:] if arguments is None else arguments
     _open_streams()
     asked = {"is_json": "--json" in arguments}
+    from tonnage.cli.options import language_asked
+
+    choose_language(language_asked(arguments))
+    _put_help(group)
     try:
         code = group.main(arguments, "tonnage", standalone_mode=False, obj=asked)
         sys.stdout.flush()

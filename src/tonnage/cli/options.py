@@ -5,28 +5,39 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import click
 
-from tonnage.messages import LANGUAGES, choose_language
+from tonnage.messages import LANGUAGES, choose_language, language
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def _locale_language() -> str:
+def locale_language() -> str:
+    """Return the language that the environment's locale asks for."""
     for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
         if value := os.environ.get(name):
             return "zh" if value.lower().startswith("zh") else "en"
     return "en"
 
 
+def language_asked(arguments: Sequence[str]) -> str:
+    """Return the language that a command line asks for, before its options are read: --lang, else the environment."""
+    words = [word.partition("=")[2] for word in arguments if word.startswith("--lang=")]
+    words += [after for word, after in pairwise(arguments) if word == "--lang"]
+    asked = words[0] if words else os.environ.get("TONNAGE_LANG") or locale_language()
+    return asked if asked in LANGUAGES else "en"
+
+
 def _choose(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+    """Set the language that the option or the settings file names; without one that of `language_asked` stays."""
     del ctx, param
-    chosen = value or os.environ.get("TONNAGE_LANG") or _locale_language()
-    choose_language(chosen if chosen in LANGUAGES else "en")
-    return chosen
+    if value is not None:
+        choose_language(value)
+    return value or language()
 
 
 def _remember_json(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
