@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -172,3 +173,34 @@ def test_windows_of_llama_cpp_are_kept_for_each_slot_and_not_at_all_in_its_fork(
     assert cells["ik_llama.cpp"] == [32768, 4 * 32768]
     load, accounting = prepared({**row, "engine": "llama.cpp", "date": "2025-01"})
     assert accounting.num_cells(load, windowed) == 32768
+
+
+def test_flash_attention_over_a_latent_cache_unpacks_it_in_ik_llama():
+    """Compute buffers of logs with the whole context's keys and values in 16 bits: 3.4 GiB at 32,768 cells."""
+    errors = []
+    for row in having("compute_buffer_mib"):
+        is_unpacked = (
+            row["engine"].startswith("ik_llama")
+            and row.get("flash_attn")
+            and row["measured"]["compute_buffer_mib"] > 1000
+        )
+        if is_unpacked and re.search(r"mla_attn=[23]; attn_max_b=512", row.get("settings") or ""):
+            load, accounting = prepared(row)
+            has = held(load.shape, load.pp, 0, load.num_cpu_expert_layers, counts_output=True)
+            predicted = float(accounting.compute_buffer_bytes(load, has)) / MIB
+            errors.append(abs(predicted / row["measured"]["compute_buffer_mib"] - 1))
+    errors.sort()
+    assert len(errors) > 20
+    assert errors[len(errors) // 2] < 0.07
+    assert errors[int(0.8 * len(errors))] < 0.2
+
+
+def test_experts_on_the_host_need_room_for_one_of_their_matrices_on_the_device():
+    row = {"id": "x", "engine": "llama.cpp", "model": "Qwen3-30B-A3B", "gpu": "RTX 4090", "quant": "Q4_K_M", "n_gpus": 1,
+           "ctx": 4096, "measured": {}}  # fmt: skip
+    load, accounting = prepared(row)
+    one = replace(load, num_cpu_expert_layers=1)
+    assert accounting.copied_bytes(load) == 0
+    assert accounting.copied_bytes(one) == pytest.approx(max(load.shape.expert_bytes) / 3)
+    assert accounting.copied_bytes(replace(one, max_batched_tokens=16)) == 0
+    assert accounting.memory(one).device_bytes() < accounting.memory(load).device_bytes()

@@ -6,6 +6,7 @@ micro-batch more; recurrent state is kept once a slot.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from tonnage.engines.facts import Constants, constants_of, rates_of
@@ -20,8 +21,9 @@ from tonnage.estimate.serving_memory import (
 )
 from tonnage.estimate.serving_shape import held
 from tonnage.estimate.types import EngineSettings
-from tonnage.units import Bytes, Count
+from tonnage.units import MIB, Bytes, Count
 
+LATENT_SCORE_BYTES = 512 * MIB  # `-amb 512`
 CELL_PADDING = 256  # src/llama-kv-cache.cpp, `get_padding`, with flash attention; kept for all
 _HERE = "tonnage.engines.llama_cpp.accounting"
 
@@ -41,9 +43,16 @@ class Accounting:
             max_batched_tokens=settings.max_batched_tokens
             or int(self.constants.value("max_batched_tokens", load.version)),
             utilization_ratio=1.0,
+            most_score_bytes=self._most_score_bytes(load),
             # CUDA kernels multiply quantised weights as int8, and 16-bit ones with 16-bit sums: half the int8 rate is both.
             flop_per_s=load.int8_flop_per_s / 2 if load.backend == "cuda" else load.flop_per_s,
         )
+
+    def _most_score_bytes(self, load: ServingLoad) -> Bytes:
+        """Return the scores that are kept at once: without a word for it, what the launch line allows."""
+        is_open = load.has_flash_attention and load.most_score_bytes == math.inf
+        is_limited = is_open and self.constants.value("unpacks_latents", load.version)
+        return LATENT_SCORE_BYTES if is_limited else load.most_score_bytes
 
     def with_concurrency(self, load: ServingLoad, concurrency: Count) -> ServingLoad:
         """Change the requests in flight: one slot each."""
@@ -57,7 +66,7 @@ class Accounting:
         weights = (has.split_bytes + has.expert_bytes + has.head_bytes) / load.tp + has.replicated_bytes + rest
         cache = self.cache_bytes(load, has.cache_layers)
         state = load.max_num_seqs * state_bytes_per_sequence(load, has.state_layers, 4.0, 4.0)
-        compute = self.compute_buffer_bytes(load, has) + self.pool_bytes(load)
+        compute = self.compute_buffer_bytes(load, has) + self.pool_bytes(load) + self.copied_bytes(load)
         mapped = (load.is_unified_memory and load.backend == "vulkan") * shape.embedding_bytes
         host_cache = self.cache_bytes(load, has.host_cache_layers)
         host_state = load.max_num_seqs * state_bytes_per_sequence(load, has.host_state_layers, 4.0, 4.0)
@@ -158,7 +167,37 @@ class Accounting:
         scores = 0.0 if load.has_flash_attention else 4.0 * tokens * load.context_tokens * load.max_num_seqs * heads
         scores = at_most(scores, load.most_score_bytes)
         layer = 4.0 * tokens * (2 * shape.hidden_size + width) + scores
-        return at_least(logits, layer)
+        return at_least(logits, layer + self.latent_bytes(load))
+
+    def latent_bytes(self, load: ServingLoad) -> Bytes:
+        """Return what flash attention over a latent cache unpacks in ik_llama.cpp: keys and values of the whole context.
+
+        In 16 bits for all heads, 6 bytes for each pair of a cell and a token of the micro-batch, and scores of a byte,
+        cut to what `-amb` allows (start-up logs in ikawrakow/ik_llama.cpp @8337e4cd github-data/: 84,992 B a cell at
+        micro-batches of 512).
+        """
+        if not load.has_flash_attention or load.latent_cache == "full":
+            return 0.0
+        total: Bytes = 0.0
+        for group in load.shape.cache_groups:
+            if group.is_latent and group.num_full_elements:
+                cells = self.num_cells(load, group)
+                pairs = cells * load.max_batched_tokens
+                kept = at_most(load.most_score_bytes, 1.0 * pairs * load.shape.num_heads)
+                total = at_least(total, 2.0 * cells * group.num_full_elements + 6.0 * pairs + kept)
+        return total * self.constants.value("unpacks_latents", load.version)
+
+    def copied_bytes(self, load: ServingLoad) -> Bytes:
+        """Return room for one matrix of experts that lie on the host, where prompts are multiplied on the device.
+
+        ggml/src/ggml-cuda/ggml-cuda.cu, `offload_op`: from `offload_tokens` of a micro-batch on; a log with experts on the
+        host has 3,285 MiB on the first device and 788 on the others.
+        """
+        shape = load.shape
+        if not shape.num_experts or load.backend == "cpu":
+            return 0.0
+        is_copied = load.max_batched_tokens >= self.constants.value("offload_tokens", load.version)
+        return (load.num_cpu_expert_layers > 0) * is_copied * max(shape.expert_bytes) / 3.0
 
     def pool_bytes(self, load: ServingLoad) -> Bytes:
         """Return the kernels' own scratch: a matrix unpacked to 16 bits where a prompt is multiplied so."""
