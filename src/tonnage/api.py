@@ -6,13 +6,14 @@ Each function is a few lines: it reads its inputs through the pure packages and 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tonnage.model.types import Model
 
 if TYPE_CHECKING:  # each verb imports what it needs when it is called
     from collections.abc import Iterable, Mapping
 
+    from tonnage.calibrate.teach import Finding
     from tonnage.estimate.fit import Fit
     from tonnage.estimate.summary import ModelSummary
     from tonnage.hardware.prices import PriceBook
@@ -28,6 +29,7 @@ if TYPE_CHECKING:  # each verb imports what it needs when it is called
     from tonnage.units import Bytes
 
 __all__ = [
+    "calibrate",
     "deploy",
     "describe_model",
     "explain",
@@ -36,6 +38,7 @@ __all__ = [
     "proof",
     "read_model",
     "read_plan",
+    "score",
     "weights_fit",
     "write_plan",
 ]
@@ -303,6 +306,91 @@ def explain(plan: Plan) -> Explanation:
     from tonnage.plan.explain import explain as explain_plan
 
     return explain_plan(plan)
+
+
+def score(text: str, name: str = "rows.jsonl", leave_out: str | None = None) -> dict[str, Any]:
+    """Return how far off predictions are on measured runs, as the object that `tonnage score --json` prints.
+
+    Parameters
+    ----------
+    text : str
+        Rows of measured runs, one JSON object a line.
+    name : str
+        The file's name, for messages.
+    leave_out : {"unit", "source"}, optional
+        Predict each row by constants fitted without its unit or source.
+
+    Returns
+    -------
+    dict
+        `file`, `num_rows`, `leave_out`, `metrics` and `rows`; a row that cannot be read is refused, with the reason.
+
+    Raises
+    ------
+    BadFileError
+        A line is no JSON object with an id of its own.
+    """
+    from tonnage.calibrate.rows import read_rows, score_rows
+    from tonnage.calibrate.score import row_object, statistics
+
+    rows = read_rows(text, name)
+    scored = score_rows(rows, leave_out)
+    return {
+        "file": name,
+        "num_rows": len(rows),
+        "leave_out": leave_out,
+        "metrics": statistics(scored),
+        "rows": [row_object(row) for row in scored],
+    }
+
+
+def calibrate(
+    plan: Plan, text: str, name: str = "log", *, machine: str = "here", profile: Profile | None = None
+) -> tuple[tuple[Finding, ...], Profile]:
+    """Set what was measured of a plan's launch beside its prediction, and learn from it.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan that was launched.
+    text : str
+        A start-up log of vLLM, SGLang or llama.cpp, or the result of a benchmark.
+    name : str
+        The file's name: the evidence, without folders.
+    machine : str
+        The machine's label; "here" is what `--here` stands for.
+    profile : Profile
+        What was learnt before; nothing by default.
+
+    Returns
+    -------
+    tuple
+        Each measured quantity beside its prediction, and the profile with what they teach; `plan` takes it.
+
+    Raises
+    ------
+    BadFileError
+        Nothing is measured in the text.
+    RequestError
+        The plan is of another engine or split, or trains.
+    """
+    import hashlib
+
+    from tonnage.calibrate.measurements import read_measurements
+    from tonnage.calibrate.teach import Finding, as_launched, findings, lessons
+    from tonnage.plan.profile import Profile, learn
+    from tonnage.probe.prices import today
+
+    known, found = profile or Profile(), list[Finding]()
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    for measured in read_measurements(text, name):
+        told = findings(plan.estimate.candidate, measured)
+        found += told
+        evidence = {"file": name.rpartition("/")[2], "day": today(), "kind": measured.kind, "digest": digest}
+        host = plan.request.where.host or ""
+        candidate = as_launched(plan.estimate.candidate, measured)
+        known = learn(known, lessons(candidate, told, machine=machine, host=host, **evidence))
+    return tuple(found), known
 
 
 def proof(answer: Answer, pick: int = 1) -> Proof:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -357,4 +358,12 @@ def test_the_owner_of_a_gguf_file_sees_it_first_as_it_is(tmp_path):
     assert str(place) in call_tonnage("plan", str(place), "--gpu", "rtx-4090", "--context", "64").out
     refused = call_tonnage("plan", str(place), "--gpu", "rtx-4090", "--engine", "vllm")
     assert refused.code == 3
-    assert "does not run this GGUF file" in refused.out
+    assert "does not run this GGUF file" in " ".join(refused.out.split())
+
+
+def test_money_is_told_in_the_currency_that_was_asked_in():
+    out = call_tonnage("plan", "Qwen/Qwen3-8B", "--budget", "20000 CNY", "--rate", "CNY=7", "--engine", "llama.cpp").out
+    dollars, yuan = re.search(r"([\d,]+) USD = ([\d,]+) CNY", out).groups()
+    assert int(yuan.replace(",", "")) == pytest.approx(7 * int(dollars.replace(",", "")), abs=4)
+    assert "to buy, whole [CNY]" in out
+    assert "[USD]" not in call_tonnage("plan", "Qwen/Qwen3-8B", "--budget", "3000 USD", "--engine", "llama.cpp").out

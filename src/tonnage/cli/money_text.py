@@ -6,10 +6,11 @@ from tonnage.cli.tables import style, table, wrap
 from tonnage.estimate.types import Cost, Interval
 from tonnage.messages import say
 from tonnage.plan.routes import million_usd
-from tonnage.plan.types import Answer, Plan, Route
+from tonnage.plan.types import Answer, Limits, Plan, Route
 from tonnage.units import format_seconds
 
 _COLUMNS = 100
+_OWN = "own_currency_"
 _MOST_UNPRICED = 12
 
 
@@ -20,6 +21,28 @@ def usd(value: float) -> str:
     ('12,346', '17.8', '0.0389')
     """
     return f"{value:,.0f}" if value >= 100 else f"{value:#.3g}"
+
+
+def own_currency(limits: Limits) -> tuple[str, float] | None:
+    """Return the currency that a limit of money was given in, and its units for a dollar; None for dollars."""
+    for money in (limits.budget, limits.rent, limits.spend):
+        if money is not None and money.currency != "USD" and money.usd:
+            return money.currency, money.amount / money.usd
+    return None
+
+
+def in_own(interval: Interval | None, own: tuple[str, float] | None) -> Interval | None:
+    """Return an amount in the person's own currency."""
+    if interval is None or own is None:
+        return None
+    return Interval(best=interval.best * own[1], low=interval.low * own[1], high=interval.high * own[1])
+
+
+def both(usd_amount: float, limits: Limits, *, per: str = "", digits: int = 0) -> str:
+    """Write dollars, and beside them the currency that the person spoke of."""
+    own = own_currency(limits)
+    told = f"{usd_amount:,.{digits}f} USD{per}"
+    return told if own is None else f"{told} = {usd_amount * own[1]:,.{digits}f} {own[0]}{per}"
 
 
 def spread(interval: Interval | None) -> str:
@@ -85,10 +108,22 @@ def _unpriced(answer: Answer) -> list[str]:
 
 def _table(plans: tuple[Plan, ...]) -> list[str]:
     """Return a row a plan; columns that no plan has a figure for are left out."""
-    rows = [{"rank": str(plan.rank), **_row(plan.estimate.cost)} for plan in plans]
+    own = own_currency(plans[0].request.limits) if plans else None
+    rows = [{"rank": str(plan.rank), **_row(plan.estimate.cost), **_own_row(plan.estimate.cost, own)} for plan in plans]
     names = [name for name in (rows[0] if rows else ()) if any(row[name] != "-" for row in rows)]
-    header = [say(f"money.col_{name}") for name in names]
+    header = [
+        f"{say(f'money.col_{name.removeprefix(_OWN)}')} [{own[0]}]"
+        if own and name.startswith(_OWN)
+        else say(f"money.col_{name}")
+        for name in names
+    ]
     return table(header, [[row[name] for name in names] for row in rows], indent="  ") if rows else []
+
+
+def _own_row(cost: Cost, own: tuple[str, float] | None) -> dict[str, str]:
+    """Return what is rented, bought and spent in the person's own currency; nothing where that is the dollar."""
+    amounts = {"rent": cost.usd_per_hour, "buy": cost.purchase_usd, "job": cost.usd_total}
+    return {f"{_OWN}{name}": spread(in_own(amount, own)) for name, amount in amounts.items()} if own else {}
 
 
 def _row(cost: Cost) -> dict[str, str]:

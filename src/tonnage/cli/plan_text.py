@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from tonnage.cli.money_text import money_lines
+from tonnage.cli.money_text import both, money_lines
 from tonnage.cli.tables import style, table, wrap
 from tonnage.estimate.parameters import count
 from tonnage.estimate.types import Estimate, Interval
@@ -14,7 +14,7 @@ from tonnage.messages import say
 from tonnage.model.types import Model
 from tonnage.plan.report import launch_words, limits_of
 from tonnage.plan.scene import share_label, where_it_lives
-from tonnage.plan.types import Answer, Plan, Rejection, Request
+from tonnage.plan.types import Answer, Limits, Plan, Rejection, Request
 from tonnage.units import GIB, format_bytes, format_count, format_seconds
 from tonnage.workload.types import Serving
 
@@ -140,7 +140,10 @@ def _plans(answer: Answer) -> list[str]:
     is_serving = isinstance(answer.request.workload, Serving)
     is_open = answer.request.where.is_open
     columns = _serving_columns if is_serving else _training_columns
-    cells = [{"rank": str(plan.rank), **columns(plan.estimate), **_common(plan.estimate)} for plan in answer.plans]
+    cells = [
+        {"rank": str(plan.rank), **columns(plan.estimate), **_common(plan.estimate, answer.request.limits)}
+        for plan in answer.plans
+    ]
     several = any(plan.estimate.candidate.cluster.num_devices > 1 for plan in answer.plans)
     names = ["rank"]
     names += ["gpu"] if is_open else []
@@ -155,14 +158,14 @@ def _plans(answer: Answer) -> list[str]:
     return table(header, [[row[name] for name in names] for row in cells], right=right)
 
 
-def _common(estimate: Estimate) -> dict[str, str]:
+def _common(estimate: Estimate, limits: Limits) -> dict[str, str]:
     held, cost, candidate = estimate.footprint, estimate.cost, estimate.candidate
     layout = candidate.layout
     ways = [f"{name}{getattr(layout, name)}" for name in ("dp", "tp", "pp", "cp", "ep") if getattr(layout, name) > 1]
     ways += [f"vpp{layout.num_virtual_stages}"] if layout.num_virtual_stages > 1 else []
     ways += [f"zero{layout.zero_stage}"] if layout.zero_stage else []
-    money = [f"{cost.purchase_usd.best:,.0f} USD"] if cost.purchase_usd else []
-    money += [f"{cost.usd_per_hour.best:,.2f} USD/h"] if cost.usd_per_hour else []
+    money = [both(cost.purchase_usd.best, limits)] if cost.purchase_usd else []
+    money += [both(cost.usd_per_hour.best, limits, per="/h", digits=2)] if cost.usd_per_hour else []
     return {
         "gpu": f"{candidate.cluster.num_devices} x {candidate.cluster.node.devices[0].slug}",
         "place": where_it_lives(estimate),
