@@ -13,6 +13,7 @@ from tonnage.datafiles import text
 from tonnage.engines import find_engine
 from tonnage.engines.facts import version_key
 from tonnage.engines.vllm.accounting import block_cut
+from tonnage.estimate.serving_memory import cache_bytes_of_group
 from tonnage.estimate.serving_shape import held
 from tonnage.units import GIB, MIB
 
@@ -204,3 +205,15 @@ def test_experts_on_the_host_need_room_for_one_of_their_matrices_on_the_device()
     assert accounting.copied_bytes(one) == pytest.approx(max(load.shape.expert_bytes) / 3)
     assert accounting.copied_bytes(replace(one, max_batched_tokens=16)) == 0
     assert accounting.memory(one).device_bytes() < accounting.memory(load).device_bytes()
+
+
+@pytest.mark.parametrize(("kv", "token_bytes"), [("bf16", 576 * 2 + 132), ("fp8", 656 + 132)])
+def test_sparse_latent_attention_packs_its_selector(kv, token_bytes):
+    """A token and layer of DeepSeek-V3.2 in vLLM; plain transformers keeps the selector's keys as all others."""
+    row = {"id": "x", "model": "deepseek-ai/DeepSeek-V3.2", "gpu": "H200", "quant": "fp8", "n_gpus": 8, "tp": 8,
+           "ctx": 4096, "kv_dtype": kv, "measured": {}}  # fmt: skip
+    load, _ = prepared({**row, "engine": "vLLM"})
+    group = load.shape.cache_groups[0]
+    assert cache_bytes_of_group(load, group, 1, 1) == token_bytes
+    load, _ = prepared({**row, "engine": "transformers"})
+    assert cache_bytes_of_group(load, group, 1, 1) == (576 + 128) * load.cache_bytes_per_element

@@ -181,6 +181,7 @@ class ServingLoad:
     library: str = ""  # the matrix library, where it matters: rocblas, hipblaslt
     backend: str = ""  # cuda, hip, vulkan, metal, cpu: what a program for several kinds of device runs on
     latent_cache: str = "latent"  # what MLA keeps: latent, latent_and_values, full
+    has_packed_selector: bool = False  # a sparse selector's keys in 8 bits with scales, whatever the cache's own type
     num_draft_tokens: Count = 0  # guessed a step by a draft head or model, checked together
     num_draft_layers: Count = 0  # attention layers that the draft adds to the cache
     projector_bytes: Bytes = 0.0  # an encoder in a file of its own, where it is loaded beside the model

@@ -174,10 +174,27 @@ def cache_bytes_of_group(load: ServingLoad, group: CacheGroup, num_layers: Count
     -----
     Derived: as many keys as values, unless a latent is kept or undone.
     """
+    if group.num_index_elements and load.has_packed_selector:
+        return num_layers * num_tokens * _packed_bytes_per_token(load, group)
     element_bytes = load.cache_bytes_per_element
     if group.is_latent and load.key_over_value_bytes:
         element_bytes = element_bytes + (0.5 - _values_ratio(load, group)) * load.key_over_value_bytes
     return num_layers * num_tokens * cache_elements_per_token(load, group) * element_bytes
+
+
+def _packed_bytes_per_token(load: ServingLoad, group: CacheGroup) -> Bytes:
+    """Return a token of sparse latent attention: selector keys in 8 bits, and a scale of 4 bytes for each 128.
+
+    An 8-bit latent has such scales too, and its rotary part in 16 bits: 656 bytes for 512 and 64 elements
+    (vllm/v1/kv_cache_interface.py, `fp8_ds_mla`, and vllm/model_executor/models/deepseek_v2.py, `DeepseekV32IndexerCache`,
+    vLLM 0.27.1; sglang/srt/mem_cache/kv_cache_configurator.py, `calculate_mla_kv_cache_dim`, 0.5.23).
+    """
+    keys = group.num_index_elements * (1 + 4 / 128)
+    values, rotary = group.num_latent_values, group.num_elements_per_head - group.num_latent_values
+    is_small = 1.0 * (load.cache_bytes_per_element <= 1)
+    packed = values * (1 + 4 / 128) + 2.0 * rotary
+    plain = group.num_elements_per_head * load.cache_bytes_per_element
+    return keys + is_small * packed + (1.0 - is_small) * plain
 
 
 def _values_ratio(load: ServingLoad, group: CacheGroup) -> float:

@@ -42,6 +42,7 @@ class Accounting:
         fewest = 1 if load.shape.state_groups else 16
         filled = replace(
             load,
+            has_packed_selector=True,
             max_num_seqs=settings.max_num_seqs or at_least(load.concurrency, fewest),
             max_batched_tokens=settings.max_batched_tokens
             or int(self.constants.value("max_batched_tokens", load.version)),

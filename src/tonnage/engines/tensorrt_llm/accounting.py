@@ -38,7 +38,7 @@ class Accounting:
         """Fill in what the launch line will carry."""
         return replace(
             load,
-            max_num_seqs=settings.max_num_seqs or at_least(load.concurrency, 16),
+            max_num_seqs=settings.max_num_seqs or at_least(load.concurrency, 1 if load.shape.state_groups else 16),
             max_batched_tokens=settings.max_batched_tokens
             or int(self.constants.value("max_batched_tokens", load.version)),
             utilization_ratio=settings.utilization_ratio or self.constants.value("utilization_ratio", load.version),
@@ -61,7 +61,8 @@ class Accounting:
         context = self.constants.value("context_bytes", load.version) + (load.tp > 1) * self.constants.value(
             "communication_bytes", load.version
         )
-        left = at_least(load.free_bytes - weights - activations - context, 0.0)
+        state = self.state_bytes(load)
+        left = at_least(load.free_bytes - weights - activations - context - state, 0.0)
         per_request = self.cache_bytes_per_request(load, load.context_tokens)
         pool = left * load.utilization_ratio
         return ServingMemory(
@@ -77,26 +78,36 @@ class Accounting:
                     bytes=load.concurrency * per_request,
                     formula=f"{_HERE}.Accounting.cache_bytes_per_request",
                 ),
+                ServingPool(name="state", bytes=state, formula=f"{_HERE}.Accounting.state_bytes"),
                 ServingPool(
                     name="activations", bytes=activations, formula=f"{_HERE}.Accounting.memory", relative_error=0.4
                 ),
                 ServingPool(name="context", bytes=context, formula=f"{_HERE}.Accounting.memory", relative_error=0.4),
             ),
-            capacity_bytes=at_most(weights + activations + context + pool, load.free_bytes),
-            allocated_bytes=weights + activations + context + pool,
+            capacity_bytes=at_most(weights + activations + context + state + pool, load.free_bytes),
+            allocated_bytes=weights + activations + context + state + pool,
             cache_bytes=pool,
             cache_tokens=pool / at_least(per_request, 1.0) * load.context_tokens,
             relative_error=self.constants.value("memory_relative_error", load.version),
         )
 
     def cache_bytes_per_request(self, load: ServingLoad, num_tokens: Count) -> Bytes:
-        """Blocks of one request at a length, and its states; windows keep their own length."""
+        """Blocks of one request at a length; windows keep their own length."""
         has = held(load.shape, load.pp, load.num_cpu_layers, load.num_cpu_expert_layers)
-        total: Bytes = state_bytes_per_sequence(load, has.state_layers, load.compute_bytes_per_element, 4.0)
+        total: Bytes = 0.0
         for group, num_layers in zip(load.shape.cache_groups, has.cache_layers, strict=True):
             kept = num_tokens if group.window_tokens is None else at_most(num_tokens, group.window_tokens)
             total = total + cache_bytes_of_group(load, group, num_layers, round_up(kept, BLOCK_TOKENS))
         return total
+
+    def state_bytes(self, load: ServingLoad) -> Bytes:
+        """Recurrent states: set aside for all sequences that the scheduler may take, on each stage.
+
+        tensorrt_llm/_torch/pyexecutor/mamba_cache_manager.py, `max_num_sequences = max_batch_size * pp_size`.
+        """
+        has = held(load.shape, load.pp, load.num_cpu_layers, load.num_cpu_expert_layers)
+        one = state_bytes_per_sequence(load, has.state_layers, load.compute_bytes_per_element, 4.0)
+        return load.max_num_seqs * load.pp * one
 
     def rates(self, load: ServingLoad) -> ServingRates:
         """Return achieved fractions."""

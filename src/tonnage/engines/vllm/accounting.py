@@ -52,6 +52,7 @@ class Accounting:
         spare = math.floor(100 * (load.free_bytes - load.memory_bytes + visible) / at_least(visible, 1)) / 100
         return replace(
             load,
+            has_packed_selector=True,
             max_num_seqs=settings.max_num_seqs or at_least(load.concurrency, 1 if load.shape.state_groups else 16),
             max_batched_tokens=settings.max_batched_tokens or default_limits(load)[1],
             utilization_ratio=settings.utilization_ratio or min(default, spare),
