@@ -215,6 +215,25 @@ def _limits(estimate: Estimate) -> Iterator[str]:
         yield say("plan.limits_one", context=context)
     if found.least_memory_bytes is not None:
         yield say("plan.least_memory", memory=format_bytes(found.least_memory_bytes))
+    yield from _under_load(estimate, load)
+
+
+def _under_load(estimate: Estimate, load: Serving) -> Iterator[str]:
+    """Say what many requests at once see: how many are answered, and how late the latest of a hundred are."""
+    performance = estimate.performance
+    first, each, rate = performance.ttft_p99_seconds, performance.tpot_p99_seconds, performance.requests_per_s
+    if load.concurrency == 1 or first is None or each is None or rate is None:
+        return
+    yield say(
+        "load.requests",
+        number=f"{load.concurrency:,}",
+        rate=f"{rate.best:,.2g}" if rate.best < 10 else f"{rate.best:,.0f}",
+        first=format_seconds(first.best),
+        each=format_seconds(each.best),
+    )
+    kept = performance.goodput_requests_per_s
+    if kept is not None and rate.best and (load.ttft_limit_seconds or load.tpot_limit_seconds):
+        yield say("load.goodput", share=f"{100 * kept.best / rate.best:.0f} %")
 
 
 def _notes(plans: tuple[Plan, ...], warned: tuple[str, ...]) -> list[str]:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tonnage.errors import RequestError
+from tonnage.estimate.batching import Waiting, waiting
 from tonnage.estimate.serving import ServingLoad, ServingMemory
 from tonnage.estimate.serving_memory import at_least
 from tonnage.estimate.serving_shape import resized, serving_shape
-from tonnage.estimate.serving_speed import serving_times
+from tonnage.estimate.serving_speed import ServingTimes, serving_times
 from tonnage.estimate.types import (
     Candidate,
     Cost,
@@ -252,6 +253,8 @@ def estimate_serving(candidate: Candidate, accounting: EngineAccounting, *, has_
     # Copies without a request of their own give nothing: one request on eight copies is served by one of them.
     busy = in_flight / -(-in_flight // replicas)
     throughput = float(times.throughput_tokens_per_s) * busy
+    found, requests_per_s = _waiting(load, times), throughput / load.output_tokens
+    kept = found.goodput_per_s(*_latency_limits(candidate)) / found.requests_per_s
     most = Interval.exact(float(largest_concurrency(load, accounting) * replicas)) if has_largest else None
     return Estimate(
         candidate=candidate,
@@ -267,8 +270,12 @@ def estimate_serving(candidate: Candidate, accounting: EngineAccounting, *, has_
             tokens_per_s=Interval.around(throughput, rates.batch_relative_error),
             tokens_per_s_per_gpu=Interval.around(throughput / candidate.layout.num_devices, rates.batch_relative_error),
             prefill_tokens_per_s=Interval.around(float(times.prefill_tokens_per_s), rates.prefill_relative_error),
-            ttft_seconds=Interval.around(float(times.ttft_seconds), rates.prefill_relative_error),
-            tpot_seconds=Interval.around(float(times.tpot_seconds), rates.relative_error),
+            ttft_seconds=Interval.around(found.ttft_seconds, rates.prefill_relative_error),
+            tpot_seconds=Interval.around(found.tpot_seconds, rates.relative_error),
+            ttft_p99_seconds=Interval.around(found.ttft_quantile_seconds(0.99), rates.prefill_relative_error),
+            tpot_p99_seconds=Interval.around(found.tpot_quantile_seconds(0.99), rates.relative_error),
+            requests_per_s=Interval.around(requests_per_s, rates.batch_relative_error),
+            goodput_requests_per_s=Interval.around(requests_per_s * kept, rates.batch_relative_error),
             max_concurrency=most,
         ),
         cost=Cost(),
@@ -280,6 +287,26 @@ def estimate_serving(candidate: Candidate, accounting: EngineAccounting, *, has_
             warnings=(*candidate.model.warnings, *needs.warnings),
         ),
     )
+
+
+def _waiting(load: ServingLoad, times: ServingTimes) -> Waiting:
+    """Return what the requests of one replica see; of fewer than run together, as many as there are."""
+    running = float(times.num_running)
+    return waiting(
+        num_requests=max(float(load.concurrency), running),
+        num_running=running,
+        output_tokens=float(load.output_tokens),
+        token_seconds=float(times.tpot_seconds),
+        busy_token_seconds=float(times.busy_token_seconds),
+        prompt_seconds=float(times.prefill_seconds),
+        first_token_seconds=float(times.single_tpot_seconds),
+    )
+
+
+def _latency_limits(candidate: Candidate) -> tuple[float | None, float | None]:
+    workload = candidate.workload
+    assert isinstance(workload, Serving)
+    return workload.ttft_limit_seconds, workload.tpot_limit_seconds
 
 
 def _footprint(candidate: Candidate, needs: ServingMemory) -> Footprint:

@@ -36,6 +36,7 @@ class ServingTimes:
 
     decode_parts: tuple[tuple[str, Seconds], ...]
     tpot_seconds: Seconds  # at the load's concurrency
+    busy_token_seconds: Seconds  # in which all that run gain a token, prompts read meanwhile included
     single_tpot_seconds: Seconds
     prefill_seconds: Seconds
     ttft_seconds: Seconds
@@ -83,6 +84,7 @@ def serving_times(load: ServingLoad, rates: ServingRates, cache_tokens: Count | 
     return ServingTimes(
         decode_parts=parts,
         tpot_seconds=tpot,
+        busy_token_seconds=step,
         single_tpot_seconds=single_tpot,
         prefill_seconds=prefill,
         ttft_seconds=prefill + single_tpot,
@@ -357,11 +359,13 @@ def busy_step_seconds(
         - rates.sequence_seconds * decode.num_sequences
         + decode.communication_latency_seconds * rates.latency_ratio
     )
-    others = sum((seconds for name, seconds in parts.items() if name not in ("weights", "experts")), start=0.0)
-    mixed = others * drafting_ratio + joint + started + prompts
-    together = rates.mixes_prompts * (1.0 - 1.0 / decode.num_sequences)
+    rest = sum((seconds for name, seconds in parts.items() if name not in ("weights", "experts")), start=0.0)
+    mixed = rest * drafting_ratio + joint + started + prompts
+    others = 1.0 - 1.0 / decode.num_sequences
+    together = rates.mixes_prompts * others
     step = together * mixed + (1.0 - together) * turns
-    return (step * _longest_stage_ratio(decode, rates) + _last_stage_seconds(decode, rates)) * rates.batch_ratio
+    whole = step * _longest_stage_ratio(decode, rates) + _last_stage_seconds(decode, rates)
+    return whole * rates.batch_ratio**others
 
 
 def _longest_stage_ratio(work: DecodeWork, rates: ServingRates) -> Ratio:

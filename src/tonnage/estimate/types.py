@@ -222,6 +222,10 @@ class Performance:
     prefill_tokens_per_s: Interval | None = None
     ttft_seconds: Interval | None = None
     tpot_seconds: Interval | None = None
+    ttft_p99_seconds: Interval | None = None
+    tpot_p99_seconds: Interval | None = None
+    requests_per_s: Interval | None = None
+    goodput_requests_per_s: Interval | None = None  # of these, those that keep the limits on latency
     max_concurrency: Interval | None = None
     max_context_tokens: Interval | None = None
     job_seconds: Interval | None = None

@@ -182,6 +182,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "rate_max_context_tokens": ("longest context that fits", "可容纳的最长上下文"),
     "rate_ttft_seconds": ("first token after (TTFT)", "首 token 时间（TTFT）"),
     "rate_tpot_seconds": ("each further token (TPOT)", "每 token 时间（TPOT）"),
+    "rate_ttft_p99_seconds": ("of 99 requests in 100 within", "99% 请求首 token 不超过"),
+    "rate_tpot_p99_seconds": ("in 99 requests of 100 within", "99% 请求每 token 不超过"),
+    "rate_requests_per_s": ("requests", "请求"),
+    "rate_goodput_requests_per_s": ("requests within the limits (goodput)", "满足时延限制的请求（goodput）"),
     "rate_step_seconds": ("one optimizer step", "一个优化器步"),
     "rate_job_seconds": ("the whole job", "整个任务"),
     # money and disk

@@ -205,6 +205,8 @@ _RATES: Final = (
     ("prefill_tokens_per_s", "{:,.0f} tokens/s"),
     ("mfu_ratio", "{:.1%}"),
     ("hfu_ratio", "{:.1%}"),
+    ("requests_per_s", "{:,.2f} /s"),
+    ("goodput_requests_per_s", "{:,.2f} /s"),
     ("max_concurrency", "{:,.0f}"),
 )
 
@@ -217,7 +219,8 @@ def _rates(estimate: Estimate) -> Part:
             low, high = form.format(interval.low), form.format(interval.high)
             text = form.format(interval.best) + ("" if low == high else f" ({low} – {high})")
             items.append(Item(name=name, label=share_label("rate", name), value=interval.best, text=text))
-    for name in ("ttft_seconds", "tpot_seconds", "step_seconds", "job_seconds"):
+    times = ("ttft_seconds", "ttft_p99_seconds", "tpot_seconds", "tpot_p99_seconds", "step_seconds", "job_seconds")
+    for name in times:
         interval = getattr(performance, name)
         if interval is not None:
             text = f"{format_seconds(interval.best)} ({format_seconds(interval.low)} – {format_seconds(interval.high)})"

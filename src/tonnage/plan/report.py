@@ -272,7 +272,8 @@ def estimate_object(estimate: Estimate) -> dict[str, Any]:
             estimate.performance,
             (
                 *("tokens_per_s", "tokens_per_s_per_gpu", "step_seconds", "mfu_ratio", "hfu_ratio"),
-                *("prefill_tokens_per_s", "ttft_seconds", "tpot_seconds", "max_concurrency", "job_seconds"),
+                *("prefill_tokens_per_s", "ttft_seconds", "tpot_seconds", "ttft_p99_seconds", "tpot_p99_seconds"),
+                *("requests_per_s", "goodput_requests_per_s", "max_concurrency", "job_seconds"),
             ),
         ),
         "step": {part.name: part.seconds for part in estimate.step_time.parts},
