@@ -70,6 +70,7 @@ class Case:
     prefill_tokens: int
     is_context_known: bool
     is_model_known: bool
+    is_cache_known: bool
     is_host_known: bool
     num_drafted: float  # tokens drafted a step; 0 without drafting
 
@@ -153,6 +154,7 @@ def case_of_row(row: Row) -> Case:
         prefill_tokens=_prefill_tokens(row, engine, input_tokens),
         is_context_known=stated_context is not None,
         is_model_known=named.is_known,
+        is_cache_known=named.is_cache_known,
         is_host_known=is_host_known,
         num_drafted=float(extra.get("draft_tokens", 0)),
     )

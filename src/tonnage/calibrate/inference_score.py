@@ -184,7 +184,7 @@ def _refusal(item: _Prepared, metric: str) -> str:
         if metric not in item.observations:
             return "the device is not named: its bandwidth is not known"
         return ""
-    if not item.case.is_model_known and metric in ("kv_cache_gib", "kv_cache_tokens"):
+    if not item.case.is_cache_known and metric in ("kv_cache_gib", "kv_cache_tokens"):
         return "the model's shape is not known"
     if is_gguf and not item.case.is_context_known and metric in ("kv_cache_gib", "kv_cache_tokens"):
         return "the context is not stated, and the cache is as long as it is"

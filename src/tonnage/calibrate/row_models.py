@@ -31,6 +31,7 @@ class NamedModel:
 
     model: Model
     is_known: bool
+    is_cache_known: bool = True  # or at least the layers and heads that a cache is made of
 
 
 def _compact(name: str) -> str:
@@ -111,7 +112,9 @@ def model_of_row(row: Mapping[str, Any]) -> NamedModel:
     stated = row.get("params_b")
     if found is not None and (not stated or _is_near(found, float(stated))):
         return NamedModel(model=found, is_known=True)
-    return NamedModel(model=_made_of(row), is_known=False)
+    arch = row.get("arch") or {}
+    has_cache = {"n_layers", "n_kv_heads", "head_dim_k"} <= arch.keys() and arch["head_dim_k"] == arch.get("head_dim_v")
+    return NamedModel(model=_made_of(row), is_known=False, is_cache_known=has_cache)
 
 
 @lru_cache(maxsize=64)
