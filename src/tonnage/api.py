@@ -16,9 +16,12 @@ if TYPE_CHECKING:  # each verb imports what it needs when it is called
     from tonnage.calibrate.teach import Finding
     from tonnage.estimate.fit import Fit
     from tonnage.estimate.summary import ModelSummary
+    from tonnage.estimate.types import Estimate
     from tonnage.hardware.prices import PriceBook
     from tonnage.hardware.sample import MachineSample
     from tonnage.hardware.types import Device
+    from tonnage.oracle.compare import Comparison
+    from tonnage.oracle.fit import Fits
     from tonnage.plan.adopt import Adopted
     from tonnage.plan.explain import Explanation
     from tonnage.plan.profile import Profile
@@ -30,10 +33,12 @@ if TYPE_CHECKING:  # each verb imports what it needs when it is called
 
 __all__ = [
     "calibrate",
+    "cross_check",
     "deploy",
     "describe_model",
     "explain",
     "find_gpus",
+    "fits_by_trace",
     "plan",
     "proof",
     "read_model",
@@ -245,6 +250,60 @@ def _machine(request: Request) -> MachineSample | None:
     from tonnage.probe.host import read_machine
 
     return read_machine()
+
+
+def cross_check(estimate: Estimate, spec: str) -> Comparison:
+    """Trace a training estimate with PyTorch and transformers, and put the formulae beside it.
+
+    Parameters
+    ----------
+    estimate : Estimate
+        An estimate of a training candidate: of a plan, or of a rejection.
+    spec : str
+        The model, as for `read_model`; it needs a config.json.
+
+    Returns
+    -------
+    Comparison
+        Pool by pool, on one device with nothing split, transformers' own eager code on both sides.
+
+    Raises
+    ------
+    OutsideError
+        torch or transformers is not installed: `pip install 'tonnage[trace]'`.
+    RequestError
+        There is no config.json, the installed transformers does not know the family, or its code needs data to run.
+    """
+    from tonnage.oracle.ask import cross_check as check
+    from tonnage.probe.spec import read_config
+
+    return check(estimate.candidate, read_config(spec))
+
+
+def fits_by_trace(request: Request) -> Fits | None:
+    """Find by traces how a model fits whose family no formula covers.
+
+    Parameters
+    ----------
+    request : Request
+        A training request that names its cards.
+
+    Returns
+    -------
+    Fits or None
+        The largest micro-batch without and with recomputation, and what each takes; None where formulae cover the
+        family, so that `plan` answers better.
+
+    Raises
+    ------
+    OutsideError, RequestError
+        As for `cross_check`.
+    """
+    from tonnage.oracle.ask import fits_of, is_covered
+    from tonnage.probe.spec import read_config
+
+    config = read_config(request.model)
+    return None if is_covered(config) else fits_of(request, config)
 
 
 def read_plan(text: str, name: str = "plan.toml") -> Plan:

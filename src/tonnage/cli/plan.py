@@ -13,6 +13,7 @@ from tonnage.cli.options import common, emit_json, note
 from tonnage.messages import say
 
 if TYPE_CHECKING:
+    from tonnage.oracle.compare import Comparison
     from tonnage.plan.adopt import Adopted
     from tonnage.plan.today import Stack
     from tonnage.plan.types import Answer, Request
@@ -122,6 +123,9 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--cpu-experts", metavar="N|all", help="Pin: layers whose experts stay in host memory."),
             click.option("--set", multiple=True, metavar="PATH=VALUE", help="Pin any field of a plan."),
             click.option("--import", metavar="FILE", help="Read pins from a configuration or launch line."),
+            click.option(
+                "--oracle", is_flag=True, help="Training: run its layers without data in PyTorch, beside the formulae."
+            ),
             click.option("--pick", type=click.IntRange(1), default=1, metavar="N", help="Which plan -o keeps. [1]"),
             click.option("-o", "--output", metavar="FILE", help="Keep a plan in a file; - prints it."),
             click.option(
@@ -145,6 +149,7 @@ def command(
     spec: str | None,
     pick: int,
     output: str | None,
+    oracle: bool,
     poc: bool,
     sheet: str | None,
     page: str | None,
@@ -173,9 +178,14 @@ def command(
     adopted = _adopt(words["import"], is_quiet=is_quiet)
     request = _request(spec, words, adopted)
     today = None if request.limits.today is None else _today(request.limits.today, is_quiet=is_quiet)
+    if oracle:
+        traced = _traced_alone(request, is_json=is_json)
+        if traced is not None:
+            return traced
     answer = api.plan(request, today=today)
     if answer.plans and pick > len(answer.plans):
         raise RequestError(f"there are {len(answer.plans)} plans", where="--pick", fix=f"pick 1 to {len(answer.plans)}")
+    comparison = _cross_check(answer, pick) if oracle else None
     if output is not None:
         _keep(answer, pick, output, is_quiet=is_quiet)
     if sheet is not None:
@@ -190,7 +200,8 @@ def command(
     if is_json:
         from tonnage.plan.report import answer_object, proof_object
 
-        emit_json(answer_object(answer) | ({"poc": proof_object(proof) if proof else None} if poc else {}))
+        beside = {} if comparison is None else {"oracle": _oracle_object(comparison)}
+        emit_json(answer_object(answer) | beside | ({"poc": proof_object(proof) if proof else None} if poc else {}))
     elif not printed:
         from tonnage.cli.plan_text import to_lines
 
@@ -199,7 +210,55 @@ def command(
             from tonnage.cli.proof_text import proof_lines
 
             print("\n".join(("", *proof_lines(proof))))
+        if comparison is not None:
+            from tonnage.cli.oracle_text import comparison_lines
+
+            print("\n".join(("", *comparison_lines(comparison))))
     return 0 if answer.plans else 3
+
+
+def _oracle_object(comparison: Comparison) -> dict[str, Any]:
+    from tonnage.oracle.report import comparison_object
+
+    return comparison_object(comparison)
+
+
+def _traced_alone(request: Request, *, is_json: bool) -> int | None:
+    """Answer by traces where no formula covers the family; None where formulae do."""
+    from tonnage import api
+    from tonnage.oracle.model import require_torch
+
+    require_torch()
+    found = api.fits_by_trace(request)
+    if found is None:
+        return None
+    if is_json:
+        from tonnage.oracle.report import fits_object
+        from tonnage.plan.report import request_object
+
+        emit_json(
+            {
+                "request": request_object(request),
+                "plans": [],
+                "rejections": [],
+                "num_candidates": len(found.ways),
+                "oracle": fits_object(found),
+            }
+        )
+    else:
+        from tonnage.cli.oracle_text import fits_lines
+
+        print("\n".join(fits_lines(found, request)))
+    return 0 if found.ways[0].short_by_bytes == 0 else 3
+
+
+def _cross_check(answer: Answer, pick: int) -> Comparison | None:
+    """Trace the plan that is picked, or the nearest that was turned down; None where nothing was estimated."""
+    from tonnage import api
+
+    estimates = [plan.estimate for plan in answer.plans[pick - 1 : pick]]
+    estimates += [one.estimate for one in answer.rejections if one.estimate is not None]
+    return api.cross_check(estimates[0], answer.request.model) if estimates else None
 
 
 def _adopt(path: str | None, *, is_quiet: bool) -> Adopted | None:

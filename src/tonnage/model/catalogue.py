@@ -96,6 +96,11 @@ def find(name: str) -> Model:
     )
 
 
+def config(name: str) -> Mapping[str, Any]:
+    """Return the fields of a catalogue model's config.json that decide its shape."""
+    return json.loads(_lines()[_spellings()[name.strip().casefold()]])["config"]
+
+
 def _quantization(facts: Mapping[str, Any] | None) -> Quantization | None:
     """Return what a line says of the weights' format; None where they are in the model's own type."""
     if facts is None:

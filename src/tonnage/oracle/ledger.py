@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 from torch.utils.weak import WeakIdKeyDictionary
 
+from tonnage.errors import RequestError
 from tonnage.oracle.types import Timeline
+
+_MOST_STORAGES: Final = 300_000  # about a minute
 
 
 class Ledger(TorchDispatchMode):
@@ -39,6 +42,12 @@ class Ledger(TorchDispatchMode):
         if known is not None:
             return known
         number, num_bytes = len(self._watched), storage.nbytes()
+        if number > _MOST_STORAGES:
+            raise RequestError(
+                "its code makes too many tensors, one token after another",
+                where="--oracle",
+                fix="give a shorter --seq-len; what is kept grows in proportion",
+            )
         self._numbers[storage] = number
         self.events.append((number, num_bytes))
         if self.pool is not None:

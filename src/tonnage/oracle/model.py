@@ -6,17 +6,14 @@ import importlib
 import inspect
 import os
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from copy import deepcopy
 from typing import Any, Final
 
 from tonnage.errors import BadFileError, OutsideError, RequestError
 from tonnage.oracle.types import Job
 
-_CLASSES: Final = (
-    "AutoModelForCausalLM",
-    "AutoModelForImageTextToText",
-    "AutoModelForMaskedLM",
-)
+_CLASSES: Final = ("AutoModelForCausalLM", "AutoModelForImageTextToText", "AutoModelForMaskedLM")
 # What would make transformers fetch code or kernels, or store weights in another format.
 _LEFT_OUT: Final = ("auto_map", "quantization_config", "attn_implementation", "experts_implementation")
 _MOST_LAYERS: Final = 1000
@@ -53,7 +50,7 @@ def configuration(config: Mapping[str, Any]) -> Any:
     fields = {name: value for name, value in config.items() if name not in _LEFT_OUT and not name.startswith("_")}
     try:
         found: Any = CONFIG_MAPPING[model_type].from_dict(fields)
-    except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
+    except Exception as error:  # noqa: BLE001 - each family checks its fields in its own way
         raise BadFileError(
             f"transformers refuses it: {error}"[:300], where="config.json", fix="give the model's own file"
         ) from None
@@ -70,15 +67,18 @@ def build(config: Any, job: Job, attention: str) -> Any:
     import torch  # noqa: PLC0415
     import transformers  # noqa: PLC0415
 
-    classes = [getattr(transformers, name) for name in _CLASSES if hasattr(transformers, name)]
+    names = (_CLASSES[1], *_CLASSES) if hasattr(config, "vision_config") else _CLASSES
+    classes = [getattr(transformers, name) for name in names if hasattr(transformers, name)]
     chosen = next((one for one in classes if type(config) in one._model_mapping), None)  # noqa: SLF001
     if chosen is None:
         raise RequestError(f"'{config.model_type}' makes no text", where="--oracle", fix="give a language model")
     dtype = {"fp32": torch.float32, "fp16": torch.float16}.get(job.weights, torch.bfloat16)
-    try:
-        model = chosen.from_config(deepcopy(config), attn_implementation=attention, dtype=dtype)
-    except (KeyError, ValueError):  # a table of its own, without ours
-        model = chosen.from_config(deepcopy(config), attn_implementation="eager", dtype=dtype)
+    with _without_initialization():
+        try:
+            model = chosen.from_config(deepcopy(config), attn_implementation=attention, dtype=dtype)
+        except (KeyError, ValueError):  # a table of its own, without ours
+            model = chosen.from_config(deepcopy(config), attn_implementation="eager", dtype=dtype)
+    model.tie_weights()
     model.train()
     for part in model.modules():
         if isinstance(part, transformers.PreTrainedModel):
@@ -86,6 +86,16 @@ def build(config: Any, job: Job, attention: str) -> Any:
     if not job.has_dropout:
         _without_dropout(model)
     return model
+
+
+def _without_initialization() -> Any:
+    """Return a context in which weights stay as they are allocated."""
+    for place in ("transformers.initialization", "transformers.modeling_utils"):
+        try:
+            return importlib.import_module(place).no_init_weights()
+        except (ImportError, AttributeError):
+            continue
+    return nullcontext()
 
 
 def _without_dropout(model: Any) -> None:

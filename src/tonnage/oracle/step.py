@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tonnage.errors import OutsideError, RequestError
+from tonnage.errors import RequestError, TonnageError
 from tonnage.oracle import flash
 from tonnage.oracle.adapters import adapt
 from tonnage.oracle.ledger import Ledger
@@ -22,14 +22,29 @@ from tonnage.workload.types import TrainingKind
 _DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
+@contextmanager
+def _refusing(model_type: str) -> Iterator[None]:
+    """Say in one line that a family's code does not run on tensors without data."""
+    try:
+        yield
+    except TonnageError:
+        raise
+    except Exception as error:
+        text = str(error).strip().partition("\n")[0]
+        raise RequestError(
+            f"the code of {model_type} does not run on tensors without data ({type(error).__name__}: {text})"[:300],
+            where="--oracle",
+            fix="leave --oracle out where formulae know the family",
+        ) from error
+
+
 def kinds_of_job(job: Job) -> list[Hashable]:
     """Return the kinds of the layers of the job's model, in order."""
     config = configuration(job.config)
-    with FakeTensorMode():
-        model = build(config, job, _attention(job))
-    number = config.get_text_config().num_hidden_layers
-    holder, name = layers_of(model, number)
-    return kinds_of(getattr(holder, name))
+    with _refusing(config.model_type), FakeTensorMode():
+        number = config.get_text_config().num_hidden_layers
+        holder, name = layers_of(build(config, job, _attention(job)), number)
+        return kinds_of(getattr(holder, name))
 
 
 def run(job: Job, chosen: Sequence[int] | None = None) -> Timeline:
@@ -37,28 +52,16 @@ def run(job: Job, chosen: Sequence[int] | None = None) -> Timeline:
     config = configuration(job.config)
     number = config.get_text_config().num_hidden_layers
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    try:
-        with mode, _gpu_dropout(), torch.random.fork_rng(devices=[]):
-            model = build(config, job, _attention(job))
-            if chosen is not None and len(chosen) < number:
-                keep_layers(model, chosen, number)
-            layers = getattr(*layers_of(model, number if chosen is None else len(chosen)))
-            if job.kind in (TrainingKind.LORA, TrainingKind.QLORA):
-                adapt(model, job)
-            if job.recomputes:
-                recompute_layers(model)
-            return _steps(job, model, layers, config)
-    except (OutsideError, RequestError):
-        raise
-    except Exception as error:
-        text = str(error).strip().partition("\n")[0]
-        raise RequestError(
-            f"transformers' {config.model_type} does not run on tensors without data: {type(error).__name__}: {text}"[
-                :300
-            ],
-            where="--oracle",
-            fix="try another --attention, or rely on the formulae",
-        ) from error
+    with _refusing(config.model_type), mode, _gpu_dropout(), torch.random.fork_rng(devices=[]):
+        model = build(config, job, _attention(job))
+        if chosen is not None and len(chosen) < number:
+            keep_layers(model, chosen, number)
+        layers = getattr(*layers_of(model, number if chosen is None else len(chosen)))
+        if job.kind in (TrainingKind.LORA, TrainingKind.QLORA):
+            adapt(model, job)
+        if job.recomputes:
+            recompute_layers(model)
+        return _steps(job, model, layers)
 
 
 def _attention(job: Job) -> str:
@@ -117,8 +120,7 @@ def _watch(ledger: Ledger, layers: Sequence[torch.nn.Module], model: Any) -> Non
         found.register_forward_pre_hook(head)
 
 
-def _steps(job: Job, model: Any, layers: Sequence[torch.nn.Module], config: Any) -> Timeline:
-    text = config.get_text_config()
+def _steps(job: Job, model: Any, layers: Sequence[torch.nn.Module]) -> Timeline:
     tokens = torch.zeros((job.micro_batch_size, job.seq_len), dtype=torch.long)
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = _optimizer(job, trained)
@@ -139,7 +141,7 @@ def _steps(job: Job, model: Any, layers: Sequence[torch.nn.Module], config: Any)
                 ledger.mark(FORWARD)
                 ledger.pool = "activations"
                 with cast:
-                    loss = _loss(job, model, tokens, text.vocab_size)
+                    loss = _loss(job, model, tokens)
                 ledger.pool = None
                 ledger.mark(HEAD_BACKWARD)
                 loss.backward()
@@ -164,8 +166,7 @@ def _steps(job: Job, model: Any, layers: Sequence[torch.nn.Module], config: Any)
     )
 
 
-def _loss(job: Job, model: Any, tokens: torch.Tensor, vocab_size: int) -> torch.Tensor:
-    del vocab_size
+def _loss(job: Job, model: Any, tokens: torch.Tensor) -> torch.Tensor:
     if job.trains_with_loss:
         return model(input_ids=tokens, labels=tokens).loss
     return model(input_ids=tokens).logits.sum()

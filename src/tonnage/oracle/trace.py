@@ -11,10 +11,10 @@ from tonnage.oracle.model import require_torch
 from tonnage.oracle.timeline import HEAD_BACKWARD, left, phases
 from tonnage.oracle.types import Job, KindKept, Timeline, Traced
 
-MOST_EVENTS: Final = 120_000  # of a whole model, about half a minute
+MOST_EVENTS: Final = 60_000  # of a whole model, some ten seconds
 
 
-def trace(job: Job, *, is_whole: bool | None = None, settings: Settings | None = None) -> Traced:
+def trace(job: Job, *, is_whole: bool | None = None) -> Traced:
     """Trace a training step.
 
     Parameters
@@ -22,9 +22,7 @@ def trace(job: Job, *, is_whole: bool | None = None, settings: Settings | None =
     job : Job
         The model and how it is trained.
     is_whole : bool, optional
-        True: run every layer; False: extrapolate from a few; by default whatever takes well under a minute.
-    settings : Settings, optional
-        How PyTorch's allocator is set, for its replay.
+        True: run every layer; False: extrapolate from a few; by default all where that takes seconds.
 
     Returns
     -------
@@ -61,21 +59,17 @@ def trace(job: Job, *, is_whole: bool | None = None, settings: Settings | None =
             kept_by_kind=by_kind,
             traced_layers=(*depths, len(kinds)),
             attention=whole.attention,
-            replay=replay(whole.events, settings or Settings()),
+            replay=replay(whole.events, Settings()),
+            expandable=replay(whole.events, Settings(has_expandable_segments=True)),
             versions=_versions(),
         )
-    counts = [
-        int(line_value)
-        for line_value in (
-            _scaled(base.num_parameters, [line.num_parameters for line in longer], chosen.factors),
-            _scaled(base.num_trained_parameters, [line.num_trained_parameters for line in longer], chosen.factors),
-        )
-    ]
     return Traced(
         kept=extrapolated(left(base, HEAD_BACKWARD), [left(one, HEAD_BACKWARD) for one in longer], chosen.factors),
         phases=extrapolated_phases(phases(base), [phases(one) for one in longer], chosen.factors),
-        num_parameters=counts[0],
-        num_trained_parameters=counts[1],
+        num_parameters=_scaled(base.num_parameters, [line.num_parameters for line in longer], chosen.factors),
+        num_trained_parameters=_scaled(
+            base.num_trained_parameters, [line.num_trained_parameters for line in longer], chosen.factors
+        ),
         num_layers=len(kinds),
         kept_by_kind=by_kind,
         traced_layers=depths,
@@ -91,15 +85,20 @@ def _scaled(base: int, longer: list[int], factors: tuple[int, ...]) -> int:
 def _kept_by_kind(
     kinds: list[Hashable], chosen: Stacks, base: Timeline, longer: list[Timeline]
 ) -> tuple[KindKept, ...]:
-    least = left(base, HEAD_BACKWARD).pools.get("activations", 0.0)
-    return tuple(
-        KindKept(
-            first_layer=kinds.index(kinds[added]),
-            num_layers=kinds.count(kinds[added]),
-            kept_bytes=left(line, HEAD_BACKWARD).pools.get("activations", 0.0) - least,
+    least = left(base, HEAD_BACKWARD).pools
+    found: list[KindKept] = []
+    for added, line in zip(chosen.added, longer, strict=True):
+        more = left(line, HEAD_BACKWARD).pools
+        kept, weights = (more.get(pool, 0.0) - least.get(pool, 0.0) for pool in ("activations", "weights"))
+        found.append(
+            KindKept(
+                first_layer=kinds.index(kinds[added]),
+                num_layers=kinds.count(kinds[added]),
+                kept_bytes=kept,
+                weights_bytes=weights,
+            )
         )
-        for added, line in zip(chosen.added, longer, strict=True)
-    )
+    return tuple(found)
 
 
 def _versions() -> dict[str, str]:

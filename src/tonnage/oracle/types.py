@@ -63,11 +63,12 @@ class Timeline:
 
 @noun
 class KindKept:
-    """What one layer of a kind keeps for backward."""
+    """What one layer of a kind holds, and keeps for backward."""
 
     first_layer: int
     num_layers: int
     kept_bytes: float
+    weights_bytes: float
 
 
 @noun
@@ -87,6 +88,7 @@ class Traced:
     traced_layers: tuple[int, ...]  # depths that were run
     attention: AttentionCode = "flash"
     replay: Replay | None = None
+    expandable: Replay | None = None  # the same with expandable segments
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property

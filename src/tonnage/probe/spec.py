@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import BinaryIO, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from tonnage.errors import OutsideError, RequestError, UnknownNameError
 from tonnage.model import catalogue
 from tonnage.model.types import Model
+
+if TYPE_CHECKING:
+    from tonnage.probe.hub import Hub, ModelScope
 
 _LONGEST: Final = 4096
 _MODELSCOPE: Final = "modelscope:"
@@ -61,7 +65,39 @@ def hub_id_of(spec: str) -> str:
     return f"{'' if page['hub'] else _MODELSCOPE}{page['id']}{chosen}"
 
 
-def _from_hub(spec: str) -> Model:
+def read_config(spec: str) -> Mapping[str, Any]:
+    """Return the config.json of the model that a text names, as it is parsed.
+
+    Raises
+    ------
+    RequestError
+        The text names no model with a config.json: standard input, a GGUF file, weights without one.
+    """
+    spec = spec.strip()
+    if _PAGE.fullmatch(spec):
+        spec = hub_id_of(spec)
+    if catalogue.has(named := spec.removeprefix(_MODELSCOPE)):
+        return catalogue.config(named)
+    from tonnage.probe import files, repository  # noqa: PLC0415 - the catalogue needs no reader of files
+
+    path = None if spec == "-" else files.existing_path(spec)
+    if path is not None and not path.is_dir() and path.suffix != ".json":
+        path = path.parent
+    if path is not None:
+        folder = files.Folder(path=path if path.is_dir() else path.parent)
+        name = repository.CONFIG if path.is_dir() or path.name.endswith(".index.json") else path.name
+        found = repository.read_json(folder, name)
+    else:
+        found = (
+            None if spec == "-" or files.looks_like_path(spec) else repository.read_json(_hub(spec)[0], "config.json")
+        )
+    if found is None:
+        raise RequestError("there is no config.json", where=_shown(spec), fix="give the model's config.json or folder")
+    return found
+
+
+def _hub(spec: str) -> tuple[Hub | ModelScope, str]:
+    """Return the hub's repository that a text names, and the file chosen of it."""
     is_modelscope = spec.lower().startswith(_MODELSCOPE)
     match = _HUB_ID.fullmatch(spec[len(_MODELSCOPE) :] if is_modelscope else spec)
     if (
@@ -77,11 +113,18 @@ def _from_hub(spec: str) -> Model:
         )
     from tonnage.probe import hub  # noqa: PLC0415 - the catalogue and files need no network
 
+    place = hub.ModelScope(model_id=match["id"]) if is_modelscope else hub.open_hub(match["id"])
+    return place, match["chosen"] or ""
+
+
+def _from_hub(spec: str) -> Model:
+    from tonnage.probe import hub  # noqa: PLC0415 - the catalogue and files need no network
+
+    place, chosen = _hub(spec)
     try:
-        place = hub.ModelScope(model_id=match["id"]) if is_modelscope else hub.open_hub(match["id"])
-        return hub.read(place, match["chosen"] or "")
+        return hub.read(place, chosen)
     except OutsideError as error:
-        close = catalogue.nearest(match["id"])
+        close = catalogue.nearest(place.model_id)
         if not close:
             raise
         raise OutsideError(
