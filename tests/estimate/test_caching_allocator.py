@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tonnage.estimate.caching_allocator import Replay, Settings, replay, rounded_bytes, segment_bytes
 
 KIB, MIB = 1 << 10, 1 << 20
-EXPANDABLE = Settings(has_expandable_segments=True)
+PLAIN, EXPANDABLE = Settings(), Settings(has_expandable_segments=True)
 
 
-def run(*events: tuple[int, int], settings: Settings = Settings()) -> Replay:
+def run(*events: tuple[int, int], settings: Settings = PLAIN) -> Replay:
     return replay(events, settings)
 
 

@@ -6,7 +6,6 @@ The short form runs wherever torch and transformers are installed; all families 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -32,22 +31,24 @@ from tonnage.workload.types import TrainingKind
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 SEQ_LEN, SEQUENCES = 256, 2
-# How far what a layer keeps may be from what eager PyTorch keeps. Beyond the general 1 %: heads so narrow that small
-# tensors show (log-sums, positions), or code of a family's own in eager attention.
-GENERAL = 0.01
+# How far what a layer keeps may be from what eager PyTorch keeps: 1 %, and twice that where layers are so narrow that
+# small tensors show (log-sums, positions, routers' choices).
+GENERAL, NARROW = 0.01, 0.02
 FUSED = {  # with FlashAttention's kernel
-    "apertus": GENERAL, "cohere": GENERAL, "cohere2": GENERAL, "deepseek_v2": 0.02, "deepseek_v3": GENERAL,
-    "ernie4_5_moe": GENERAL, "exaone4": GENERAL, "gemma": GENERAL, "gemma2": GENERAL, "gemma3_text": GENERAL,
-    "glm4": GENERAL, "glm4_moe": GENERAL, "gpt2": GENERAL, "gpt_neox": GENERAL, "gpt_oss": 0.02, "granite": GENERAL,
-    "lfm2": 0.02, "llama": GENERAL, "ministral3": GENERAL, "mistral": GENERAL, "mixtral": GENERAL, "nemotron": GENERAL,
-    "olmo2": GENERAL, "olmo3": GENERAL, "olmoe": 0.02, "opt": GENERAL, "phi3": GENERAL, "qwen2": GENERAL,
-    "qwen2_moe": 0.02, "qwen3": GENERAL, "qwen3_moe": 0.02, "seed_oss": GENERAL, "smollm3": GENERAL,
-    "starcoder2": GENERAL,
+    **dict.fromkeys((
+        "apertus", "cohere", "cohere2", "deepseek_v3", "ernie4_5_moe", "exaone4", "gemma", "gemma2", "gemma3_text", "glm4",
+        "glm4_moe", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "granite", "llama", "ministral3", "mistral", "mixtral",
+        "nemotron", "olmo2", "olmo3", "opt", "phi", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3", "stablelm",
+        "starcoder2",
+    ), GENERAL),
+    **dict.fromkeys(("deepseek_v2", "gpt_oss", "lfm2", "olmoe", "qwen2_moe", "qwen3_moe"), NARROW),
 }  # fmt: skip
 EAGER = {  # with scores of every pair
-    "bloom": GENERAL, "cohere2": 0.03, "deepseek_v3": 0.05, "falcon": 0.05, "gemma2": 0.05, "glm4": GENERAL,
-    "gpt2": GENERAL, "gpt_neox": 0.08, "gpt_oss": 0.03, "llama": GENERAL, "mixtral": GENERAL, "olmo2": GENERAL,
-    "phi3": 0.08, "qwen2": GENERAL, "qwen3": GENERAL, "qwen3_moe": 0.02,
+    **dict.fromkeys((
+        "bloom", "cohere2", "deepseek_v3", "falcon", "gemma2", "glm4", "gpt2", "gpt_neox", "llama", "mixtral", "olmo2",
+        "phi3", "qwen2", "qwen3",
+    ), GENERAL),
+    **dict.fromkeys(("gpt_oss", "qwen3_moe"), NARROW),
 }  # fmt: skip
 SHORT = ("gpt2", "llama", "qwen3_moe", "gemma2")
 
@@ -145,7 +146,7 @@ def test_a_step_takes_what_the_formulae_say(recompute):
     assert abs(apart["optimizer_states"]) < 1e-3
     assert abs(apart["kept_activations"]) < 0.02
     assert abs(apart["logits"]) < 0.15
-    assert abs(apart["allocated_peak"]) < 0.15
+    assert abs(apart["allocated_peak"]) < 0.2
 
 
 LLAMA = {"model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 6, "vocab_size": 1000,
@@ -216,6 +217,8 @@ def test_bad_configs_are_refused_in_one_line(config, error, said):
 
 
 def test_code_of_a_repository_is_never_run(tmp_path):
-    hostile = LLAMA | {"auto_map": {"AutoModelForCausalLM": f"{tmp_path}--modeling.Evil"}, "_attn_implementation": "x/y"}
+    hostile = LLAMA | {
+        "auto_map": {"AutoModelForCausalLM": f"{tmp_path}--modeling.Evil"},
+        "_attn_implementation": "x/y",
+    }
     assert trace(Job(config=hostile, seq_len=32), is_whole=False).num_layers == 6
-    assert replace(Job(config=hostile), seq_len=32).seq_len == 32

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -145,10 +144,10 @@ def test_what_cannot_be_traced_is_refused(monkeypatch, tonnage, tmp_path, words,
     assert said in answer.err
 
 
-def test_a_job_stands_for_one_device():
-    with pytest.raises(RequestError, match="no card"):
-        from tonnage.oracle.ask import fits_of
-        from tonnage.plan.request import make_request
+def test_cards_are_named():
+    from tonnage.oracle.ask import fits_of
+    from tonnage.plan.request import make_request
 
-        fits_of(make_request("new", goal="finetune", finetune="full"), {"model_type": "new"})
-    assert replace(JOB, recomputes=True).recomputes
+    request = make_request("new", goal="finetune", finetune="full")
+    with pytest.raises(RequestError, match="no card"):
+        fits_of(request, {"model_type": "new"})

@@ -41,8 +41,15 @@ _MAMBA_CHUNK_TOKENS: Final = 256
 # Activations, in tensors as wide as the inner size: (what backward needs of a plain one's input, what unfused code
 # keeps beyond that). ReLU needs its result alone, which the next product keeps. Formulas of several operators keep
 # each product's factors: transformers 5.24.0, `activations.py`, and `_apply_gate` of `GptOssExperts`.
+_SCORE_BYTES: Final = 6  # of one pair in unfused attention: an fp32 probability and its 16-bit copy
 _ONE_KERNEL: Final = (1, 0)
-_ACTIVATIONS: Final = {"relu": (0, 0), "gelu_new": (1, 3), "quick_gelu": (1, 1), "clamped_swiglu": (1, 3)}
+_ACTIVATIONS: Final = {
+    "relu": (0, 0),
+    "gelu_new": (1, 3),
+    "quick_gelu": (1, 1),
+    "clamped_swiglu": (1, 3),
+    "xielu": (1, 3.5),
+}
 
 
 class Kind(StrEnum):
@@ -83,6 +90,7 @@ class Kept:
     `is_weight_input`: kept only when the weights it meets are trained (or carry an adapter).
     `by`: kept by every implementation ("all"), only by fused kernels ("fused"), only by unfused code ("eager"), only by
     attention that makes its scores ("scores"), where one product makes queries, keys and values ("fused_qkv"), by
+    attention that makes no scores and whose values are a view of a larger product ("views"), by
     activations of several operators ("formulas"), by norms weighed in fp32 beyond 16 bit ("norm_fp32"), or by the
     operation before, as its output ("other").
     """
@@ -231,7 +239,7 @@ def _softmax_attention(mixer: Attention, hidden: int, norm: NormKind) -> tuple[O
         if norms
         else ()
     )
-    view = Kept(elements=rotated, split=Split.TENSOR, by="eager" if mixer.is_fused_view else "fused_qkv")
+    view = Kept(elements=rotated, split=Split.TENSOR, by="views" if mixer.is_fused_view else "fused_qkv")
     gates = (Kept(elements=n * dv, split=Split.TENSOR, by="eager"),) if mixer.has_output_gate else ()
     return (
         _linear("qkv", Split.TENSOR, tuple(matrices), bias=bias),
@@ -246,7 +254,7 @@ def _softmax_attention(mixer: Attention, hidden: int, norm: NormKind) -> tuple[O
             unfused_ratio=_UNFUSED_ROTARY,
         ),
         _attention_core(
-            n, d, dv, (n * d, k * d, k * dv), window, n - k, mixer.num_sinks, has_fp32_softmax=mixer.has_fp32_softmax
+            n, d, dv, (n * d, k * d, k * dv), window, n - k, mixer.num_sinks, bytes_of_scores=_score_bytes(mixer)
         ),
         _linear(
             "attention_output",
@@ -259,6 +267,11 @@ def _softmax_attention(mixer: Attention, hidden: int, norm: NormKind) -> tuple[O
     )
 
 
+def _score_bytes(mixer: Attention) -> int:
+    """Return what unfused attention keeps of one pair: softmax in fp32 with a copy or in 16 bit, and a cap's tanh."""
+    return (_SCORE_BYTES if mixer.has_fp32_softmax else 2) + (2 if mixer.has_score_cap else 0)
+
+
 def _attention_core(
     heads: int,
     key_width: int,
@@ -268,11 +281,11 @@ def _attention_core(
     repeated: int = 0,
     sinks: int = 0,
     *,
-    has_fp32_softmax: bool = True,
+    bytes_of_scores: int = _SCORE_BYTES,
 ) -> Operation:
     """Return the attention itself: it keeps its inputs, its output and one fp32 log-sum a head.
 
-    Scores are counted as an fp32 softmax and its 16-bit copy; a softmax in 16 bit is its own copy, a third of that.
+    Scores are counted in units of an fp32 softmax and its 16-bit copy.
     """
     return Operation(
         name="attention",
@@ -287,7 +300,7 @@ def _attention_core(
             Kept(elements=heads, split=Split.TENSOR, width=Width.FP32),
             Kept(elements=repeated * (key_width + value_width), split=Split.TENSOR, by="scores"),
         ),
-        score_elements_per_pair=heads * (1.0 if has_fp32_softmax else 1 / 3),
+        score_elements_per_pair=heads * bytes_of_scores / _SCORE_BYTES,
         num_kernels=4,
     )
 
@@ -338,7 +351,7 @@ def _latent_attention(mixer: LatentAttention, hidden: int) -> tuple[Operation, .
             split=Split.TENSOR,
             num_other_parameters=mixer.extra_parameters,
             moved_elements=4.0 * n * d,
-            kept=(Kept(elements=n * mixer.qk_nope_head_dim, split=Split.TENSOR, by="eager"),),  # values are a view
+            kept=(Kept(elements=n * mixer.qk_nope_head_dim, split=Split.TENSOR, by="views"),),
             num_kernels=14,
             unfused_ratio=_UNFUSED_ROTARY,
         ),
@@ -675,8 +688,8 @@ def _moe(part: Moe, hidden: int) -> tuple[Operation, ...]:
     return (*routed, *shared)
 
 
-def _feed_forward(part: FeedForward, hidden: int) -> tuple[Operation, ...]:
-    return _moe(part, hidden) if isinstance(part, Moe) else _mlp(part, hidden)
+def _feed_forward(part: FeedForward, hidden: int, *, keeps_input: bool) -> tuple[Operation, ...]:
+    return _moe(part, hidden) if isinstance(part, Moe) else _mlp(part, hidden, keeps_input=keeps_input)
 
 
 @cache
@@ -715,9 +728,10 @@ def layer_operations(layer: Layer, hidden_size: int) -> tuple[Operation, ...]:
     3146752
     """
     norms = layer.norms or Norms(count=sum(1 for parts in (layer.mixers, layer.feed_forwards) if parts))
+    is_shared = layer.is_parallel and norms.count == 1  # both read one norm's output, which the mixer keeps
     blocks = [
         tuple(o for mixer in layer.mixers for o in _mixer(mixer, hidden_size, norms.kind)),
-        tuple(o for part in layer.feed_forwards for o in _feed_forward(part, hidden_size)),
+        tuple(o for part in layer.feed_forwards for o in _feed_forward(part, hidden_size, keeps_input=not is_shared)),
     ]
     present = [block for block in blocks if block]
     operations: list[Operation] = []

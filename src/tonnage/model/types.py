@@ -44,6 +44,7 @@ class Attention:
     num_head_gates: int = 0  # outputs of a projection of their own that gates heads (or channels)
     num_sinks: int = 0
     has_fp32_softmax: bool = True
+    has_score_cap: bool = False  # scores go through a tanh
     is_fused_view: bool = False  # rotated, and its values are a view of one product of queries, keys and values
     stores_cache: bool = True  # False: reads the cache of an earlier layer, has no key and value projection
     key_is_value: bool = False  # True: no value projection

@@ -142,6 +142,7 @@ def kept_bytes(case: TrainingCase, c: Constants, sums: LayerSums, x: dict[str, A
     frozen = c["quantized_input_ratio"] if is_quantized(case) else 0.0
     has_copies = 1.0 if case.software.keys == "repeated" or not case.has_flash_attention else 0.0
     fused_qkv = eager if case.software.qkv == "fused" else 0.0
+    views = eager if case.has_flash_attention else 0.0
     formulas = eager if case.software.activations == "formulas" else 0.0
     norm_fp32 = eager if case.software.norm == "fp32" else 0.0
     copies = case.software.adapter_copy
@@ -154,6 +155,7 @@ def kept_bytes(case: TrainingCase, c: Constants, sums: LayerSums, x: dict[str, A
         + sums.kept_eager[i] * eager
         + sums.kept_scores[i] * has_copies * eager
         + sums.kept_fused_qkv[i] * fused_qkv
+        + sums.kept_views[i] * views
         + sums.kept_formulas[i] * formulas
         + sums.kept_norm_fp32[i] * norm_fp32
         + sums.kept_frozen[i] * frozen

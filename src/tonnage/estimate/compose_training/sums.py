@@ -46,6 +46,7 @@ class LayerSums:
     kept_eager: Split4
     kept_scores: Split4  # where attention makes its scores
     kept_fused_qkv: Split4  # where values are a view of one product
+    kept_views: Split4  # where values are a view of a larger product and attention makes no scores
     kept_formulas: Split4  # by activations of several operators
     kept_norm_fp32: Split4  # where norms are weighed in fp32, over 16 bit
     kept_frozen: Split4  # inputs of frozen products, which some quantised code keeps
@@ -94,7 +95,7 @@ def _sums(
     dropped = dropped_operations(modules)
     targeted = frozenset(m.name for o in operations for m in o.matrices if carries_adapter(m.name, lora_targets))
     width = {Width.COMPUTE: element_bytes, Width.FP32: 4.0, Width.MASK: 1.0}
-    names = ("all", "fused", "eager", "scores", "fused_qkv", "formulas", "norm_fp32", "frozen", "adapter")
+    names = ("all", "fused", "eager", "scores", "fused_qkv", "views", "formulas", "norm_fp32", "frozen", "adapter")
     kept: dict[str, list[tuple[Split, float]]] = {name: [] for name in names}
     for operation in operations:
         has_adapter = any(m.name in targeted for m in operation.matrices)
@@ -124,6 +125,7 @@ def _sums(
         kept_eager=_by_split(kept["eager"]),
         kept_scores=_by_split(kept["scores"]),
         kept_fused_qkv=_by_split(kept["fused_qkv"]),
+        kept_views=_by_split(kept["views"]),
         kept_formulas=_by_split(kept["formulas"]),
         kept_norm_fp32=_by_split(kept["norm_fp32"]),
         kept_frozen=_by_split(kept["frozen"]),

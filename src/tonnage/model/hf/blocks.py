@@ -81,6 +81,7 @@ def attention(
         has_output_gate=has_output_gate,
         num_sinks=heads if has_sinks else 0,
         is_fused_view=is_fused_view,
+        has_score_cap=f.get("attn_logit_softcapping") is not None,
     )
 
 

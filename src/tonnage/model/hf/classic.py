@@ -27,6 +27,7 @@ def uniform(
     num_norms: int = 2,
     is_parallel: bool = False,
     is_fused_view: bool = False,
+    num_norms_inside: int = 0,
     attention_extra: int = 0,
     final_norm: int | None = None,
     num_positions: int = 0,
@@ -43,6 +44,8 @@ def uniform(
         Whether feed-forward and attention read the same residual.
     is_fused_view : bool
         Whether one product makes queries, keys and values, of which the first two are rotated.
+    num_norms_inside : int
+        Norms whose weights count with the attention's.
     num_positions : int
         Rows of a learnt table of positions.
     final_norm : int or None
@@ -70,7 +73,7 @@ def uniform(
             ),
         ),
         norm_parameters=num_norms * norm * hidden_size,
-        norms=Norms(count=num_norms, kind="layer"),
+        norms=Norms(count=num_norms + num_norms_inside, kind="layer"),
         is_parallel=is_parallel,
     )
     others = dict(extra or {})
@@ -211,6 +214,7 @@ def falcon(f: Fields) -> Model:
         num_norms=1 if f.flag("parallel_attn") else 2,
         is_parallel=f.flag("parallel_attn"),
         is_fused_view=not f.flag("alibi"),
+        num_norms_inside=int(has_own_norm),
         attention_extra=LAYER * f.count("hidden_size") if has_own_norm else 0,
         final_norm=LAYER,
     )
