@@ -210,6 +210,24 @@ def test_what_an_engine_does_not_do_is_refused_with_a_reason(engine):
     assert (away is None) == ("experts_cpu" in engine.traits.placements)
 
 
+def test_vllm_refuses_a_share_of_more_than_what_is_free():
+    """A desktop that holds 2 GiB: 0.92 of the card is refused, the share that is found fits, by exactly the bytes."""
+    vllm = ENGINES[0]
+    one = candidate("dense", "vllm", 24.0, context_tokens=4096)
+    node = replace(one.cluster.node, reserved_bytes=2 * GIB)
+    one = replace(one, cluster=replace(one.cluster, node=node))
+    asked = replace(one, settings=EngineSettings(utilization_ratio=0.95))
+    load = serving_load(asked, vllm.accounting)
+    short = float(short_by_bytes(load, vllm.accounting.memory(load)))
+    assert short == pytest.approx(0.95 * vllm.accounting.visible_bytes(load) - load.free_bytes)
+    assert short > 0
+    assert fits(serving_load(one, vllm.accounting), vllm.accounting)
+    assert fits(replace(load, version="0.7.3"), vllm.accounting)
+    least = serving_limits(asked, vllm.accounting).least_utilization_ratio
+    assert least is not None
+    assert least < 0.92
+
+
 def test_fewer_sequences_leave_more_cache():
     vllm = ENGINES[0]
     one = candidate("dense", "vllm", 24.0)

@@ -135,8 +135,8 @@ def least_utilization_ratio(load: ServingLoad, accounting: EngineAccounting) -> 
     whole, half = (float(accounting.memory(replace(load, utilization_ratio=r)).capacity_bytes) for r in (1.0, 0.5))
     if whole == half:
         return None
-    found = _first(lambda step: _does_fit(replace(load, utilization_ratio=step / _STEPS), accounting), 1, _STEPS)
-    return None if found is None else found / _STEPS
+    shares = (step / _STEPS for step in range(1, _STEPS + 1))  # all: more than what is free may be refused
+    return next((share for share in shares if _does_fit(replace(load, utilization_ratio=share), accounting)), None)
 
 
 def least_memory_bytes(candidate: Candidate, accounting: EngineAccounting) -> int | None:

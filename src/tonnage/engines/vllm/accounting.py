@@ -83,12 +83,14 @@ class Accounting:
         num_blocks = pool // at_least(cut.block_bytes, 1.0)
         at = version_key(load.version or self.constants.version)
         tokens = cut.printed_tokens(num_blocks, blocks, load.context_tokens, at)
+        needed = at_least(load.concurrency * blocks, self.least_blocks(load)) * cut.block_bytes
+        capacity = at_most(limit + graphs * (1 - is_counted), load.free_bytes)
         return ServingMemory(
             pools=(
                 ServingPool(name="weights", bytes=weights, formula=f"{_HERE}.weights_bytes", relative_error=0.01),
                 ServingPool(
                     name="kv_cache",
-                    bytes=at_least(load.concurrency * blocks, self.least_blocks(load)) * cut.block_bytes,
+                    bytes=needed,
                     formula="tonnage.engines.vllm.accounting.block_cut",
                 ),
                 ServingPool(
@@ -99,7 +101,9 @@ class Accounting:
                 ),
                 ServingPool(name="cuda_graphs", bytes=graphs, formula=f"{_HERE}.graph_bytes", relative_error=0.5),
             ),
-            capacity_bytes=at_most(limit + graphs * (1 - is_counted), load.free_bytes),
+            capacity_bytes=at_most(
+                capacity, self.startable_bytes(load, limit, weights + needed + activations + outside_torch + graphs)
+            ),
             allocated_bytes=at_most(
                 weights + activations + outside_torch + graphs * is_counted + pool + self.unprofiled_bytes(load),
                 load.memory_bytes,
@@ -108,6 +112,15 @@ class Accounting:
             cache_tokens=tokens,
             relative_error=self.constants.value("memory_relative_error", load.version),
         )
+
+    def startable_bytes(self, load: ServingLoad, limit_bytes: Bytes, needed_bytes: Bytes) -> Bytes:
+        """Return what may be needed so that the server starts: as much less as its share is more than what is free.
+
+        A share of the whole device that others hold a part of is refused (vllm/v1/worker/utils.py, `request_memory`).
+        """
+        asked = limit_bytes - at_most(load.free_bytes, self.visible_bytes(load))
+        is_refused = (asked > 0) * self.constants.value("refuses_above_free", load.version)
+        return needed_bytes - asked + (1.0 - is_refused) * (2.0 * load.memory_bytes + asked)
 
     def least_blocks(self, load: ServingLoad) -> Count:
         """Return the blocks without which the server does not start: one for each sequence where there are states.
