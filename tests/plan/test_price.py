@@ -67,7 +67,7 @@ def given(**words: float) -> Limits:
     ("name", "num", "kind"),
     [("rtx-4080", 1, "desktop"), ("rtx-3090", 2, "desktop"), ("rtx-3090", 4, "workstation"),
      ("rtx-4090", 8, "server_pcie"), ("l40s", 1, "workstation"), ("rtx-pro-6000-blackwell-ws", 1, "desktop"),
-     ("a100-sxm4-80gb", 1, "workstation"), ("a100-drive-32gb", 2, "workstation"), ("a100-sxm4-80gb", 8, "server_sxm"),
+     ("a100-sxm4-80gb", 1, "desktop"), ("a100-drive-32gb", 2, "workstation"), ("mi210", 1, "workstation"), ("a100-sxm4-80gb", 8, "server_sxm"),
      ("h100-sxm5", 8, "server_sxm"), ("mi300x", 8, "server_sxm"), ("m4-max", 1, "none"), ("gh200-96gb", 1, "server_pcie")],
 )  # fmt: skip
 def test_the_kind_of_machine(name, num, kind):
@@ -107,8 +107,17 @@ def test_no_power_limit_known_no_draw():
 
 
 def test_markets():
-    names = ("rtx-4090", "rtx-a6000", "h100-sxm5", "rtx-4090-48gb-mod", "mi300x", "rx-7900-xtx")
-    kinds = ["consumer", "professional", "datacentre", "unofficial", "datacentre", "consumer"]
+    names = ("rtx-4090", "rtx-a6000", "h100-sxm5", "rtx-4090-48gb-mod", "mi300x", "rx-7900-xtx", "mi210", "arc-pro-b60")
+    kinds = [
+        "consumer",
+        "professional",
+        "datacentre",
+        "unofficial",
+        "datacentre",
+        "consumer",
+        "datacentre",
+        "professional",
+    ]
     assert [value_kind(find_device(name)) for name in names] == kinds
 
 

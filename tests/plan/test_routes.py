@@ -9,7 +9,7 @@ from tests.plan.test_price import TODAY, estimate, priced
 
 from tonnage.estimate.types import Offload
 from tonnage.plan import price
-from tonnage.plan.routes import WAYS, million_usd, routes, stages
+from tonnage.plan.routes import WAYS, million_usd, routes, stages, way_of
 from tonnage.plan.types import Limits, Money
 
 
@@ -47,6 +47,39 @@ def test_a_board_on_an_adapter_loses_its_link_not_its_memory():
     (text,) = by_way()["datacentre"].flags
     assert "90 %" in text
     assert "2039 GB/s" in text
+
+
+def test_several_boards_on_adapters_meet_over_pcie():
+    (text,) = by_way((*ALL[:3], way("a100-sxm4-80gb", 2, rate=300)))["datacentre"].flags
+    assert "32 GB/s between boards instead of 300" in text
+
+
+def test_whoever_rents_has_no_adapter():
+    found = by_way((way("v100-sxm2-16gb", rate=55),))
+    assert found["rent"].flags == ()
+    assert "adapter" in found["datacentre"].flags[0]
+
+
+def test_what_has_no_price_is_named_beside_the_best_that_has():
+    bare = way("rtx-4090-48gb-mod", rate=500)
+    limits = Limits(budget=Money(amount=25_000.0, currency="CNY", usd=3676.0))
+    prices = price.prices_for(limits, TODAY)
+    open_ones = price.unpriced([bare, ALL[0]], limits, prices)
+    found = {route.way: route for route in routes((*ALL, bare), limits, open_ones)}["consumer"]
+    assert slug(found) == "rtx-4090"
+    text = found.flags[-1]
+    assert "1 x rtx-4090-48gb-mod" in text
+    assert "no warranty" in text
+    assert "CNY (" in text  # in the currency asked for, dollars beside
+
+
+def test_unified_memory_is_a_way_of_its_own():
+    assert slug(by_way((*ALL, way("m3-ultra", rate=80)))["unified"]) == "m3-ultra"
+
+
+def test_a_drive_board_is_a_data_centre_card():
+    assert way_of(estimate("a100-drive-32gb")) == "datacentre"
+    assert way_of(estimate("rtx-4080-32gb-mod")) == "consumer"
 
 
 def test_what_breaks_the_budget_says_so_and_the_next_is_taken():

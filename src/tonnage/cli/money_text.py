@@ -5,74 +5,47 @@ from __future__ import annotations
 from tonnage.cli.tables import style, table, wrap
 from tonnage.estimate.types import Cost, Interval
 from tonnage.messages import say
+from tonnage.plan.coin import Coin, coin_of, number
 from tonnage.plan.routes import million_usd
-from tonnage.plan.types import Answer, Limits, Plan, Route
+from tonnage.plan.types import Answer, Plan, Route
 from tonnage.units import format_seconds
 
 _COLUMNS = 100
-_OWN = "own_currency_"
 _MOST_UNPRICED = 12
 
 
-def usd(value: float) -> str:
-    """Write dollars with three significant digits below a hundred, whole above.
-
-    >>> usd(12345.6), usd(17.79), usd(0.0389)
-    ('12,346', '17.8', '0.0389')
-    """
-    return f"{value:,.0f}" if value >= 100 else f"{value:#.3g}"
-
-
-def own_currency(limits: Limits) -> tuple[str, float] | None:
-    """Return the currency that a limit of money was given in, and its units for a dollar; None for dollars."""
-    for money in (limits.budget, limits.rent, limits.spend):
-        if money is not None and money.currency != "USD" and money.usd:
-            return money.currency, money.amount / money.usd
-    return None
-
-
-def in_own(interval: Interval | None, own: tuple[str, float] | None) -> Interval | None:
-    """Return an amount in the person's own currency."""
-    if interval is None or own is None:
-        return None
-    return Interval(best=interval.best * own[1], low=interval.low * own[1], high=interval.high * own[1])
-
-
-def both(usd_amount: float, limits: Limits, *, per: str = "", digits: int = 0) -> str:
-    """Write dollars, and beside them the currency that the person spoke of."""
-    own = own_currency(limits)
-    told = f"{usd_amount:,.{digits}f} USD{per}"
-    return told if own is None else f"{told} = {usd_amount * own[1]:,.{digits}f} {own[0]}{per}"
-
-
-def spread(interval: Interval | None) -> str:
-    """Write dollars with their interval; a dash where they are not known."""
+def spread(interval: Interval | None, coin: Coin) -> str:
+    """Write dollars in a currency with their interval; a dash where they are not known."""
     if interval is None:
         return "-"
-    if interval.low == interval.high:
-        return usd(interval.best)
-    return f"{usd(interval.best)} ({usd(interval.low)}–{usd(interval.high)})"
+    best, low, high = (number(value, coin) for value in (interval.best, interval.low, interval.high))
+    return best if interval.low == interval.high else f"{best} ({low}–{high})"
 
 
 def money_lines(answer: Answer) -> list[str]:
     """Return what the plans cost and whose prices they are; nothing where prices do not decide."""
     if not answer.prices:
         return []
-    lines = [say("money.title"), *_table(answer.plans)]
+    coin = coin_of(answer.request.limits)
+    title = "money.title" if coin.is_dollar else "money.title_in"
+    lines = [say(title, code=coin.code, rate=f"{coin.per_usd:.4g}"), *_table(answer.plans, coin)]
     for plan in answer.plans:
         lines += [line for text in _spot(plan) for line in wrap(text, columns=_COLUMNS, indent="  ")]
-    lines += [*_routes(answer), *_unpriced(answer)]
+    lines += [*_routes(answer, coin), *_unpriced(answer, coin)]
     for text in answer.prices:
         lines += [style(line, "dim") for line in wrap(text, columns=_COLUMNS, indent="  ")]
     return [*lines, ""]
 
 
-def _routes(answer: Answer) -> list[str]:
+def _routes(answer: Answer, coin: Coin) -> list[str]:
     """Return the ways side by side, and below them what stands against each."""
     if not answer.routes:
         return []
-    names = ("way", "gpu", "rate", "buy", "rent", "million")
-    rows = [[say(f"money.way_{route.way}"), *_route(route)] for route in answer.routes]
+    names = ["way", "gpu", "rate", "buy", "buy_usd", "rent", "million"]
+    rows = [{"way": say(f"money.way_{route.way}"), **_route(route, coin)} for route in answer.routes]
+    if coin.is_dollar:
+        names.remove("buy_usd")
+    rows = [[row[name] for name in names] for row in rows]
     lines = ["", say("money.routes"), *table([say(f"money.col_{name}") for name in names], rows, indent="  ")]
     for route in answer.routes:
         for text in route.flags:
@@ -82,60 +55,54 @@ def _routes(answer: Answer) -> list[str]:
     return [*lines, ""]
 
 
-def _route(route: Route) -> list[str]:
+def _route(route: Route, coin: Coin) -> dict[str, str]:
     estimate = route.estimate
     if estimate is None:
-        return ["-"] * 5
+        return dict.fromkeys(("gpu", "rate", "buy", "buy_usd", "rent", "million"), "-")
     cluster, rate = estimate.candidate.cluster, estimate.performance.tokens_per_s
-    return [
-        f"{cluster.num_devices} x {cluster.node.devices[0].slug}",
-        "-" if rate is None else f"{rate.best:,.0f}",
-        spread(estimate.cost.purchase_usd),
-        spread(estimate.cost.usd_per_hour),
-        spread(million_usd(estimate, route.way)),
-    ]
+    return {
+        "gpu": f"{cluster.num_devices} x {cluster.node.devices[0].slug}",
+        "rate": "-" if rate is None else f"{rate.best:,.0f}",
+        "buy": spread(estimate.cost.purchase_usd, coin),
+        "buy_usd": _dollars(estimate.cost),
+        "rent": spread(estimate.cost.usd_per_hour, coin),
+        "million": spread(million_usd(estimate, route.way), coin),
+    }
 
 
-def _unpriced(answer: Answer) -> list[str]:
+def _dollars(cost: Cost) -> str:
+    return "-" if cost.purchase_usd is None else number(cost.purchase_usd.best, Coin())
+
+
+def _unpriced(answer: Answer, coin: Coin) -> list[str]:
     if not answer.unpriced:
         return []
     shown = answer.unpriced[:_MOST_UNPRICED]
-    listed = ", ".join(f"{one.num_gpus} x {one.gpu} {one.fits_below_usd:,.0f}" for one in shown)
+    listed = ", ".join(f"{one.num_gpus} x {one.gpu} {number(one.fits_below_usd, coin)}" for one in shown)
     if len(answer.unpriced) > len(shown):
         listed = say("money.more", list=listed, num=len(answer.unpriced) - len(shown))
-    return [say("money.unpriced"), *wrap(listed, columns=_COLUMNS, indent="  "), ""]
+    return [say("money.unpriced", code=coin.code), *wrap(listed, columns=_COLUMNS, indent="  "), ""]
 
 
-def _table(plans: tuple[Plan, ...]) -> list[str]:
+def _table(plans: tuple[Plan, ...], coin: Coin) -> list[str]:
     """Return a row a plan; columns that no plan has a figure for are left out."""
-    own = own_currency(plans[0].request.limits) if plans else None
-    rows = [{"rank": str(plan.rank), **_row(plan.estimate.cost), **_own_row(plan.estimate.cost, own)} for plan in plans]
+    rows = [{"rank": str(plan.rank), **_row(plan.estimate.cost, coin)} for plan in plans]
     names = [name for name in (rows[0] if rows else ()) if any(row[name] != "-" for row in rows)]
-    header = [
-        f"{say(f'money.col_{name.removeprefix(_OWN)}')} [{own[0]}]"
-        if own and name.startswith(_OWN)
-        else say(f"money.col_{name}")
-        for name in names
-    ]
+    header = [say(f"money.col_{name}") for name in names]
     return table(header, [[row[name] for name in names] for row in rows], indent="  ") if rows else []
 
 
-def _own_row(cost: Cost, own: tuple[str, float] | None) -> dict[str, str]:
-    """Return what is rented, bought and spent in the person's own currency; nothing where that is the dollar."""
-    amounts = {"rent": cost.usd_per_hour, "buy": cost.purchase_usd, "job": cost.usd_total}
-    return {f"{_OWN}{name}": spread(in_own(amount, own)) for name, amount in amounts.items()} if own else {}
-
-
-def _row(cost: Cost) -> dict[str, str]:
+def _row(cost: Cost, coin: Coin) -> dict[str, str]:
     own = cost.own
     even = None if own is None else own.break_even_hours
     return {
-        "rent": spread(cost.usd_per_hour),
-        "million": spread(cost.usd_per_million_tokens),
-        "job": spread(cost.usd_total),
-        "buy": spread(cost.purchase_usd),
-        "own_hour": "-" if own is None else spread(own.usd_per_hour),
-        "own_million": "-" if own is None else spread(own.usd_per_million_tokens),
+        "rent": spread(cost.usd_per_hour, coin),
+        "million": spread(cost.usd_per_million_tokens, coin),
+        "job": spread(cost.usd_total, coin),
+        "buy": spread(cost.purchase_usd, coin),
+        "buy_usd": "-" if coin.is_dollar else _dollars(cost),
+        "own_hour": spread(None if own is None else own.usd_per_hour, coin),
+        "own_million": spread(None if own is None else own.usd_per_million_tokens, coin),
         "even": _even(cost, even),
     }
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from tonnage.cli.money_text import both, money_lines
+from tonnage.cli.money_text import money_lines
 from tonnage.cli.tables import style, table, wrap
 from tonnage.estimate.parameters import count
 from tonnage.estimate.types import Estimate, Interval
 from tonnage.estimate.weights import checkpoint_format
 from tonnage.messages import say
 from tonnage.model.types import Model
+from tonnage.plan.coin import Coin, both, coin_of
 from tonnage.plan.report import launch_words, limits_of
 from tonnage.plan.scene import share_label, where_it_lives
-from tonnage.plan.types import Answer, Limits, Plan, Rejection, Request
+from tonnage.plan.types import Answer, Plan, Rejection, Request
 from tonnage.units import GIB, format_bytes, format_count, format_seconds
 from tonnage.workload.types import Serving
 
@@ -140,9 +141,9 @@ def _plans(answer: Answer) -> list[str]:
     is_serving = isinstance(answer.request.workload, Serving)
     is_open = answer.request.where.is_open
     columns = _serving_columns if is_serving else _training_columns
+    coin = coin_of(answer.request.limits)
     cells = [
-        {"rank": str(plan.rank), **columns(plan.estimate), **_common(plan.estimate, answer.request.limits)}
-        for plan in answer.plans
+        {"rank": str(plan.rank), **columns(plan.estimate), **_common(plan.estimate, coin)} for plan in answer.plans
     ]
     several = any(plan.estimate.candidate.cluster.num_devices > 1 for plan in answer.plans)
     names = ["rank"]
@@ -158,14 +159,14 @@ def _plans(answer: Answer) -> list[str]:
     return table(header, [[row[name] for name in names] for row in cells], right=right)
 
 
-def _common(estimate: Estimate, limits: Limits) -> dict[str, str]:
+def _common(estimate: Estimate, coin: Coin) -> dict[str, str]:
     held, cost, candidate = estimate.footprint, estimate.cost, estimate.candidate
     layout = candidate.layout
     ways = [f"{name}{getattr(layout, name)}" for name in ("dp", "tp", "pp", "cp", "ep") if getattr(layout, name) > 1]
     ways += [f"vpp{layout.num_virtual_stages}"] if layout.num_virtual_stages > 1 else []
     ways += [f"zero{layout.zero_stage}"] if layout.zero_stage else []
-    money = [both(cost.purchase_usd.best, limits)] if cost.purchase_usd else []
-    money += [both(cost.usd_per_hour.best, limits, per="/h", digits=2)] if cost.usd_per_hour else []
+    money = [both(cost.purchase_usd.best, coin)] if cost.purchase_usd else []
+    money += [both(cost.usd_per_hour.best, coin, "/h")] if cost.usd_per_hour else []
     return {
         "gpu": f"{candidate.cluster.num_devices} x {candidate.cluster.node.devices[0].slug}",
         "place": where_it_lives(estimate),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 MESSAGES: dict[str, tuple[str, str]] = {
     "title": ("money, in US dollars", "费用（美元）"),
+    "title_in": ("money, in {code} (1 USD = {rate} {code})", "费用（{code}，1 美元 = {rate} {code}）"),
+    "col_buy_usd": ("to buy, USD", "整机购入（美元）"),
     "col_rank": ("#", "#"),
     "col_rent": ("rent, an hour", "租金/小时"),
     "col_million": ("a million tokens", "每百万 token"),
@@ -29,8 +31,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
     # the ways side by side
     "routes": ("ways to have it, side by side", "各种路线对比"),
     "unpriced": (
-        "price unknown, within the budget below so many USD each (--price)",
-        "价格未知，单价低于以下美元数即在预算内（--price）",
+        "price unknown, within the budget below so many {code} each (--price)",
+        "价格未知，单价低于以下 {code} 数即在预算内（--price）",
     ),
     "more": ("{list} and {num} more, slower (--json lists all)", "{list}，另有 {num} 种更慢的（--json 列出全部）"),
     "col_way": ("way", "路线"),
@@ -40,6 +42,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "way_datacentre": ("data-centre card in a workstation", "工作站装数据中心卡"),
     "way_hybrid": ("CPU and GPU together", "CPU–GPU 混合"),
     "way_professional": ("professional card", "专业卡"),
+    "way_unified": ("machine with unified memory", "统一内存整机"),
     "way_rent": ("rent", "租用"),
     "way_api": ("call an API, buy nothing", "调用 API，不买硬件"),
     "route_none": ("nothing found", "没有找到"),
@@ -52,13 +55,24 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "on adapters: {slot} GB/s between boards instead of {fabric} over NVLink, {lost} % less; memory stays at {memory} GB/s",
         "使用转接卡：卡间 {slot} GB/s，而 NVLink 为 {fabric}，减少 {lost}%；显存带宽仍为 {memory} GB/s",
     ),
+    "route_adapter_one": (
+        (
+            "on an adapter: its memory stays at {memory} GB/s; a second board would meet it at {slot} GB/s over PCIe "
+            "instead of {fabric} over NVLink, {lost} % less"
+        ),
+        "使用转接卡：显存带宽仍为 {memory} GB/s；若加第二块，卡间走 PCIe {slot} GB/s，而 NVLink 为 {fabric}，减少 {lost}%",
+    ),
+    "route_below": (
+        "of unknown price: {num} x {gpu}, {rate} tokens/s, within the budget below {most} each (--price)",
+        "价格未知：{num} 张 {gpu}，{rate} token/s，单价低于 {most} 即在预算内（--price）",
+    ),
     "route_adapter_plain": (
         "on adapters: boards meet over PCIe; memory is as fast as ever",
         "使用转接卡：卡间走 PCIe；显存带宽不受影响",
     ),
     "route_api": (
-        "cheaper where it asks less than {usd} USD a million tokens, input and output alike",
-        "若其价格低于每百万 token {usd} 美元（输入输出同价计）则更省",
+        "cheaper where it asks less than {usd} a million tokens, input and output alike",
+        "若其价格低于每百万 token {usd}（输入输出同价计）则更省",
     ),
     "route_api_unknown": ("no price to hold it against", "没有可比价格"),
     # whose prices, and how old

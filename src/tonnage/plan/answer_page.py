@@ -9,6 +9,7 @@ from typing import Final
 from tonnage.estimate.types import Estimate, Interval
 from tonnage.messages import say
 from tonnage.plan.charts import Point, scatter
+from tonnage.plan.coin import Coin, both, coin_of, number
 from tonnage.plan.explain import explain
 from tonnage.plan.page import framed, parts_of
 from tonnage.plan.request import command
@@ -137,14 +138,16 @@ def _table(answer: Answer) -> str:
         if any(p.estimate.cost.purchase_usd or p.estimate.cost.usd_per_hour for p in answer.plans)
         else []
     )
+    coin = coin_of(answer.request.limits)
     head = "".join(f"<th>{escape(say(f'page.col_{name}'))}</th>" for name in names)
     rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in _cells(plan, names)) + "</tr>" for plan in answer.plans
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in _cells(plan, names, coin)) + "</tr>"
+        for plan in answer.plans
     )
     return f"<h2>{escape(say('page.plans'))}</h2><table><tr>{head}</tr>{rows}</table>"
 
 
-def _cells(plan: Plan, names: list[str]) -> Iterator[str]:
+def _cells(plan: Plan, names: list[str], coin: Coin) -> Iterator[str]:
     estimate = plan.estimate
     candidate, held, performance, cost = estimate.candidate, estimate.footprint, estimate.performance, estimate.cost
     cells = {
@@ -158,17 +161,24 @@ def _cells(plan: Plan, names: list[str]) -> Iterator[str]:
         "rate": _written(performance.tokens_per_s),
         "ttft": _seconds(performance.ttft_seconds),
         "step": _seconds(performance.step_seconds),
-        "buy": _written(cost.purchase_usd, "USD"),
-        "rent": _written(cost.usd_per_hour, "USD"),
+        "buy": _money(cost.purchase_usd, coin),
+        "rent": _money(cost.usd_per_hour, coin),
     }
     return (cells[name] for name in names)
 
 
-def _written(value: Interval | None, unit: str = "") -> str:
+def _written(value: Interval | None) -> str:
     if value is None:
         return "–"
     best, low, high = (f"{v:,.0f}" if v >= 10 else f"{v:.2f}" for v in (value.best, value.low, value.high))
-    return f"{best} {unit}".strip() + ("" if value.low == value.high else f" ({low} – {high})")
+    return best if value.low == value.high else f"{best} ({low} – {high})"
+
+
+def _money(value: Interval | None, coin: Coin) -> str:
+    if value is None:
+        return "–"
+    bounds = "" if value.low == value.high else f" [{number(value.low, coin)} – {number(value.high, coin)}]"
+    return both(value.best, coin) + bounds
 
 
 def _seconds(value: Interval | None) -> str:

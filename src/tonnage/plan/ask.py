@@ -89,8 +89,8 @@ def answer(
         from tonnage.plan.routes import routes, stages  # noqa: PLC0415  only without hardware
 
         looked = [whole(estimate) for estimate in found.looked]
-        ways = routes(looked, request.limits)
         unpriced = tuple(price.unpriced(looked, request.limits, prices))
+        ways = routes(looked, request.limits, unpriced)
         found = replace(found, routes=ways, stages=stages(ways, looked), unpriced=unpriced)
     if today is not None:
         from tonnage.plan.carry import held_against  # noqa: PLC0415

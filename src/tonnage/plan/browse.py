@@ -99,8 +99,9 @@ def wanted(request: Request) -> str:
     limits = request.limits
     if limits.objective is not None:
         return limits.objective
-    has_money_limit = limits.budget or limits.rent or limits.spend
-    return objective(request) if not has_money_limit else "throughput"
+    if limits.budget or limits.rent or limits.spend:
+        return "throughput"
+    return "cost" if limits.is_spot else objective(request)
 
 
 def _serving_on_each(request: Request, model: Model, price: Price) -> Iterator[tuple[Offered | None, int]]:

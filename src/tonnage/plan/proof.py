@@ -19,6 +19,7 @@ from tonnage.messages import say
 from tonnage.model.types import Model
 from tonnage.nouns import noun
 from tonnage.plan.choose import pinned
+from tonnage.plan.coin import Coin, both, coin_of
 from tonnage.plan.request import command
 from tonnage.plan.scene import dollars, objective, slowest_tpot_seconds
 from tonnage.plan.types import Answer, Limits, Plan, Request
@@ -138,9 +139,16 @@ def _doubts(answer: Answer, plan: Plan) -> Iterator[Doubt]:
     yield from _of_limits(estimate, limits)
 
 
-def _limit(name: str, value: Interval, unit: str, limit: float, *, is_settled: bool = True) -> Doubt:
+def _limit(
+    name: str, value: Interval, unit: str, limit: float, *, coin: Coin | None = None, is_settled: bool = True
+) -> Doubt:
     chance = chance_above(value, limit)
-    text = say(f"proof.over_{name}", value=spread(value, unit), limit=amount(limit, unit), percent=_percent(chance))
+    if coin is not None:
+        best, low, high, most = (both(v, coin) for v in (value.best, value.low, value.high, limit))
+        written = f"{best} [{low} – {high}]"
+    else:
+        written, most = spread(value, unit), amount(limit, unit)
+    text = say(f"proof.over_{name}", value=written, limit=most, percent=_percent(chance))
     return Doubt(name=name, value=value, unit=unit, chance=chance, text=text, is_settled=is_settled)
 
 
@@ -162,7 +170,8 @@ def _of_limits(estimate: Estimate, limits: Limits) -> Iterator[Doubt]:
         pairs.append((name, figure, None if money is None else dollars(money, f"--{name}"), "USD"))
     for name, value, limit, unit in pairs:
         if value is not None and limit:
-            yield _limit(name, value, unit, limit, is_settled=name not in ("budget", "rent"))
+            coin = coin_of(limits) if unit == "USD" else None
+            yield _limit(name, value, unit, limit, coin=coin, is_settled=name not in ("budget", "rent"))
 
 
 def _of_speed(answer: Answer, plan: Plan) -> Iterator[Doubt]:

@@ -10,6 +10,7 @@ from tonnage.estimate.cost.assumptions import with_given
 from tonnage.estimate.serving_limits import ServingLimits, serving_limits
 from tonnage.estimate.types import Cost, Estimate, Footprint, Interval, Pool
 from tonnage.plan.caps import OBJECTIVES, caps_of
+from tonnage.plan.coin import coin_of
 from tonnage.plan.request import arguments, command
 from tonnage.plan.routes import million_usd
 from tonnage.plan.types import Answer, Change, Plan, Rejection, Request, Route
@@ -28,6 +29,7 @@ def answer_object(answer: Answer) -> dict[str, Any]:
         "num_candidates": answer.num_candidates,
         "assumptions": list(answer.assumptions),
         "prices": list(answer.prices),
+        "currency": _currency(answer.request),
         "routes": [_route(route) for route in answer.routes],
         "stages": list(answer.stages),
         "front": [estimate_object(one) for one in answer.front],
@@ -36,6 +38,12 @@ def answer_object(answer: Answer) -> dict[str, Any]:
         ],
         "warnings": list(answer.warnings),
     }
+
+
+def _currency(request: Request) -> dict[str, Any]:
+    """Return the currency that was asked for, and how many of it a dollar is; all amounts stay in dollars."""
+    coin = coin_of(request.limits)
+    return {"code": coin.code, "per_usd": coin.per_usd}
 
 
 def proof_object(proof: Proof) -> dict[str, Any]:

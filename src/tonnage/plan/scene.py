@@ -157,8 +157,10 @@ def where_it_lives(estimate: Estimate) -> str:
 
 
 def price_is_open(estimate: Estimate, limits: Limits) -> bool:
-    """Whether a limit of money is set and what it bounds is not known."""
+    """Whether a limit of money is set and what it bounds is not known, or spot machines are asked for and none offered."""
     cost = estimate.cost
+    if limits.is_spot and cost.usd_per_hour is None:
+        return True
     asked = ((limits.budget, cost.purchase_usd), (limits.rent, cost.usd_per_hour), (limits.spend, cost.usd_total))
     return any(limit is not None and figure is None for limit, figure in asked)
 

@@ -22,6 +22,7 @@ MOST_SHOWN: Final = 6
 OBJECTIVES: Final = ("throughput", "latency", "cost", "time", "price", "energy", "change")
 _DEFAULTS: Final = ("speed", "value")
 _UNKNOWN: Final = float("inf")
+_UNPRICED: Final = 1e15  # dollars, more than anything costs
 # The widest layouts in data/measurements/training.jsonl: beyond them the formulae were held against nothing.
 MOST_MEASURED: Final = {"tp": 8, "pp": 64, "cp": 8, "ep": 64}
 _NARROW: Final = ("fp8", "fp4", "mxfp8", "nvfp4")
@@ -83,12 +84,11 @@ def _per_token(estimate: Estimate) -> float:
 
 
 def _value(estimate: Estimate) -> float:
-    """Return money for the job, or the price of a rate: what a token a second costs to buy."""
-    cost, rate = estimate.cost, _rate(estimate)
-    total, bought = _best(cost.usd_total), _best(cost.purchase_usd)
-    if total is not None:
-        return total
-    return _UNKNOWN if bought is None or not rate else bought / rate
+    """Return the price of a rate: what a token a second costs to buy; what has no price comes after all that has."""
+    bought, rate = _best(estimate.cost.purchase_usd), _rate(estimate)
+    if not rate:
+        return _UNKNOWN
+    return (_UNPRICED if bought is None else bought) / rate
 
 
 def _latency(estimate: Estimate) -> float:

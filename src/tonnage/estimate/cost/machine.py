@@ -20,6 +20,9 @@ _DESKTOP_SLOTS: Final = 2
 _WORKSTATION_SLOTS: Final = 4
 # Machines whose assumed price has memory and supply in it.
 _COMPLETE: Final = ("server_sxm",)
+# Series of makers whose drivers do not tell the market: passive cards of servers, and cards of workstations.
+_DATACENTRE: Final = ("Instinct", "Data Center GPU")
+_PROFESSIONAL: Final = ("Radeon PRO", "Radeon AI PRO", "Arc Pro")
 
 
 def machine_kind(devices: tuple[Device, ...]) -> str:
@@ -32,13 +35,13 @@ def machine_kind(devices: tuple[Device, ...]) -> str:
     first, num = devices[0], len(devices)
     if first.is_unified_memory or first.form_factor in ("laptop", "cloud"):
         return "none"
-    if on_adapter(devices):
-        return "workstation"
+    if on_adapter(devices):  # with a cooler of its own, one board needs no more than a desktop's slot
+        return "desktop" if num == 1 else "workstation"
     if first.form_factor.startswith("SXM") or first.form_factor == "OAM":
         return "server_sxm"
     if num > _WORKSTATION_SLOTS or first.form_factor == "superchip":
         return "server_pcie"
-    is_plain = driver_class(first) != "datacenter"  # data-centre cards have no fan: a workstation's channel cools them
+    is_plain = value_kind(first) != "datacentre"  # data-centre cards have no fan: a workstation's channel cools them
     return "desktop" if num <= _DESKTOP_SLOTS and is_plain else "workstation"
 
 
@@ -57,11 +60,11 @@ def value_kind(device: Device) -> str:
     if device.is_unofficial:
         return "unofficial"
     kind = driver_class(device)
-    if kind == "rtx":
+    if kind == "rtx" or device.name.startswith(_PROFESSIONAL):
         return "professional"
-    return (
-        "datacentre" if kind in ("datacenter", "cann", "tpu", "neuron") or device.form_factor == "OAM" else "consumer"
-    )
+    is_for_servers = device.form_factor == "OAM" or device.name.startswith(_DATACENTRE)
+    is_datacentre = is_for_servers or kind in ("datacenter", "cann", "tpu", "neuron")
+    return "datacentre" if is_datacentre and not device.is_unified_memory else "consumer"
 
 
 def supply_usd(num_devices: Count, device_limit: Watts, host_draw: Watts, usd_per_watt: Usd) -> Usd:
