@@ -387,3 +387,14 @@ def test_disks_must_load_the_weights_in_a_minute():
     job = estimate("rtx-4090", job=100.0, rate=1e9)
     job = replace(job, storage=replace(job.storage, weights_bytes=60e9, read_bytes_per_s=None))
     assert with_read_rate(job, stated()).storage.read_bytes_per_s == 4e9
+
+
+def test_spot_without_hardware_named_is_what_somebody_offers(tonnage):
+    """Plans are machines that can be had as spot; what can only be bought stays among the ways."""
+    found = tonnage("plan", "Qwen/Qwen3-0.6B", "--finetune", "lora", "--tokens", "100M", "--spot", "--json").json
+    assert found["plans"]
+    assert all(plan["cost"]["usd_per_hour"] is not None for plan in found["plans"])
+    assert all(plan["money"]["spot"] is not None for plan in found["plans"])
+    totals = [plan["cost"]["usd_total"]["best"] for plan in found["plans"] if plan["fits"]["surely"]]
+    assert totals == sorted(totals)  # by what the job costs, not by what a machine costs to buy
+    assert any(route["purchase_usd"] and not route["usd_per_hour"] for route in found["routes"])

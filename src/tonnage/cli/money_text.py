@@ -49,7 +49,8 @@ def _routes(answer: Answer, coin: Coin) -> list[str]:
     lines = ["", say("money.routes"), *table([say(f"money.col_{name}") for name in names], rows, indent="  ")]
     for route in answer.routes:
         for text in route.flags:
-            lines += wrap(f"{say(f'money.way_{route.way}')}: {text}", columns=_COLUMNS, indent="  ")
+            told = say("money.of_way", way=say(f"money.way_{route.way}"), text=text)
+            lines += wrap(told, columns=_COLUMNS, indent="  ")
     for place, text in enumerate(answer.stages):
         lines += wrap(text, columns=_COLUMNS, indent="    " if place else "  ")
     return [*lines, ""]

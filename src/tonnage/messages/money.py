@@ -45,6 +45,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "way_unified": ("machine with unified memory", "统一内存整机"),
     "way_rent": ("rent", "租用"),
     "way_api": ("call an API, buy nothing", "调用 API，不买硬件"),
+    "of_way": ("{way}: {text}", "{way}：{text}"),
     "route_none": ("nothing found", "没有找到"),
     "route_unpriced": ("price unknown", "价格未知"),
     "route_unofficial": (

@@ -57,13 +57,19 @@ def routes(estimates: Iterable[Estimate], limits: Limits, unpriced: Iterable[Unp
 def stages(ways: Iterable[Route], estimates: Iterable[Estimate]) -> tuple[str, ...]:
     """Return a plan in two stages: the consumer card now, later the cheapest data-centre hardware that is faster.
 
-    What comes later need not keep to today's budget.
+    What comes later need not keep to today's budget; of the same maker, where there is any, so that most carries over.
     """
     now = next((route.estimate for route in ways if route.way == "consumer"), None)
     if now is None:
         return ()
     faster = [e for e in estimates if way_of(e) == "datacentre" and e.cost.purchase_usd and _rate(e) > _rate(now)]
-    return staged(now, min(faster, key=lambda e: _price(e, "datacentre"))) if faster else ()
+    if not faster:
+        return ()
+    maker = now.candidate.cluster.node.devices[0].vendor
+    return staged(
+        now,
+        min(faster, key=lambda e: (e.candidate.cluster.node.devices[0].vendor != maker, _price(e, "datacentre"))),
+    )
 
 
 def _rate(estimate: Estimate) -> float:
@@ -95,20 +101,23 @@ def _bought(way: str, known: list[Estimate], limits: Limits, unpriced: list[Unpr
 def _without_price(mine: list[Estimate], unpriced: list[Unpriced], limits: Limits, coin: Coin) -> Iterator[str]:
     """Yield the fastest hardware of a way whose price is not known, with what one device may cost in the budget."""
     below = {(one.gpu, one.num_gpus): one.fits_below_usd for one in unpriced}
-    keeps = [e for e in mine if e.cost.purchase_usd is None and not broken_limit(e, limits)]
-    for estimate in rank.ranked(keeps, _OBJECTIVE)[:_MOST_UNPRICED]:
+    keeps = {
+        id(e): below[key]
+        for e in mine
+        if (key := (e.candidate.cluster.node.devices[0].slug, e.candidate.cluster.num_devices)) in below
+        and e.cost.purchase_usd is None
+        and not broken_limit(e, limits)
+    }
+    for estimate in rank.ranked([e for e in mine if id(e) in keeps], _OBJECTIVE)[:_MOST_UNPRICED]:
         cluster = estimate.candidate.cluster
-        first = cluster.node.devices[0]
-        most = below.get((first.slug, cluster.num_devices))
-        if most is not None:
-            text = say(
-                "money.route_below",
-                num=cluster.num_devices,
-                gpu=first.slug,
-                rate=f"{_rate(estimate):,.0f}",
-                most=both(most, coin),
-            )
-            yield say("plan.comma").join((text, *_flags(estimate)))
+        text = say(
+            "money.route_below",
+            num=cluster.num_devices,
+            gpu=cluster.node.devices[0].slug,
+            rate=f"{_rate(estimate):,.0f}",
+            most=both(keeps[id(estimate)], coin),
+        )
+        yield say("plan.comma").join((text, *_flags(estimate)))
 
 
 def _best(way: str, mine: list[Estimate], limits: Limits) -> Route:
