@@ -78,8 +78,14 @@ def _headline(answer: Answer) -> list[str]:
 
 
 def _speed(estimate: Estimate) -> str:
-    rate = estimate.performance.tokens_per_s
-    return "" if rate is None else say("plan.speed", rate=_rate(rate.best), low=_rate(rate.low), high=_rate(rate.high))
+    rate, job = estimate.performance.tokens_per_s, estimate.performance.job_seconds
+    if rate is None:
+        return ""
+    text = say("plan.speed", rate=_rate(rate.best), low=_rate(rate.low), high=_rate(rate.high))
+    if job is not None:
+        best, low, high = (format_seconds(value) for value in (job.best, job.low, job.high))
+        text += say("plan.job", time=best, low=low, high=high)
+    return text
 
 
 def _with(estimate: Estimate) -> str:
@@ -124,6 +130,21 @@ def _rate(value: float) -> str:
     ('1,087', '32', '4.3')
     """
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def _disk(plan: Plan) -> list[str]:
+    """Say what a training plan asks of its disks: sizes, and the rate at which they must be read."""
+    held = plan.estimate.storage
+    sizes = (
+        ("weights", held.weights_bytes),
+        ("data", held.data_bytes),
+        ("checkpoint", held.checkpoints_bytes),
+    )
+    told = [say(f"plan.disk_{name}", size=format_bytes(size)) for name, size in sizes if size]
+    if held.read_bytes_per_s:
+        told.append(say("plan.disk_rate", rate=format_bytes(held.read_bytes_per_s)))
+    text = say("plan.disk", rank=plan.rank, text=say("plan.comma").join(told))
+    return wrap(text, columns=_COLUMNS, indent="  ")
 
 
 def _interval(interval: Interval | None) -> str:
@@ -255,6 +276,7 @@ def _notes(plans: tuple[Plan, ...], warned: tuple[str, ...]) -> list[str]:
     candidate = first.estimate.candidate
     own = checkpoint_format(candidate.model)
     is_serving = isinstance(candidate.workload, Serving)
+    lines += [] if is_serving else _disk(first)
     if is_serving and any(plan.estimate.candidate.precision.weights not in (own, "fp16") for plan in plans):
         text = say("plan.other_checkpoint", model=candidate.model.name, own=own)
         lines += [style(line, "dim") for line in wrap(text, columns=_COLUMNS, indent="  ")]

@@ -86,6 +86,13 @@ def browse(request: Request, model: Model, price: Price, changes: rank.Changes |
     ]
     if not plans and not rejections:
         rejections = [_no_card(request, model, price)]
+    num_lacking = sum(lacks(device, request.limits.require) is not None for device in devices())
+    if num_lacking:
+        reason = say("plan.lack", features=", ".join(request.limits.require))
+        rejections = [
+            *rejections[: MOST_REJECTIONS - 1],
+            Rejection(what=say("plan.kinds", num=num_lacking), reason=reason),
+        ]
     return Answer(
         request=request,
         plans=tuple(plans),

@@ -14,6 +14,7 @@ from tonnage.estimate.compose_training.timing import (
     architecture_key,
     host_ratio,
     is_staged,
+    link_ratio,
     matmul_rate,
     peak_rate,
     wide_kind,
@@ -55,10 +56,7 @@ def stacked(cases: Sequence[TrainingCase], c: Constants) -> tuple[TrainingCase, 
         num_multiprocessors=_optional([case.device.num_multiprocessors for case in cases]),
         flop_per_s=rates,
     )
-    links = [
-        case.intra_bytes_per_s * (c["nvlink_ratio"] if case.intra_kind == "nvlink" else c["pcie_ratio"])
-        for case in cases
-    ]
+    links = [case.intra_bytes_per_s * link_ratio(case, c) for case in cases]
     kind = wide_kind(first)
     ratios = {
         "matmul_ratio": [matmul_rate(case, c, kind) / peak_rate(case, kind) for case in cases],
@@ -69,7 +67,7 @@ def stacked(cases: Sequence[TrainingCase], c: Constants) -> tuple[TrainingCase, 
         first,
         device=device,
         intra_kind="pcie",
-        intra_bytes_per_s=_column(links) / c["pcie_ratio"],
+        intra_bytes_per_s=_column(links) / c["pcie_ratio" if is_staged(first) else "pcie_direct_ratio"],
         inter_bytes_per_s=_column([case.inter_bytes_per_s for case in cases]),
         host_link_bytes_per_s=_column([case.host_link_bytes_per_s for case in cases]),
         host_bytes_per_s=_column([case.host_bytes_per_s for case in cases]),

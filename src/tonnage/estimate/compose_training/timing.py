@@ -328,9 +328,16 @@ def _mean_layer(case: TrainingCase, c: Constants, x: dict[str, Any], tokens: Any
     return _Passes(**total)
 
 
+def link_ratio(case: TrainingCase, c: Constants) -> Any:
+    """Return the achieved over the theoretical rate of the links in a node: NVLink, PCIe between peers, or by the host."""
+    if case.intra_kind == "nvlink":
+        return c["nvlink_ratio"]
+    return c["pcie_ratio" if is_staged(case) else "pcie_direct_ratio"]
+
+
 def _rates(case: TrainingCase, c: Constants) -> tuple[Any, Any]:
     """Return the achieved rates of one device inside a node and between nodes."""
-    intra = case.intra_bytes_per_s * (c["nvlink_ratio"] if case.intra_kind == "nvlink" else c["pcie_ratio"])
+    intra = case.intra_bytes_per_s * link_ratio(case, c)
     return intra, case.inter_bytes_per_s * c["network_ratio"]
 
 
