@@ -363,7 +363,10 @@ def test_the_owner_of_a_gguf_file_sees_it_first_as_it_is(tmp_path):
 
 def test_money_is_told_in_the_currency_that_was_asked_in():
     out = call_tonnage("plan", "Qwen/Qwen3-8B", "--budget", "20000 CNY", "--rate", "CNY=7", "--engine", "llama.cpp").out
-    dollars, yuan = re.search(r"([\d,]+) USD = ([\d,]+) CNY", out).groups()
+    yuan, dollars = re.search(r"([\d,]+) CNY \(([\d,]+) USD\)", out).groups()
     assert int(yuan.replace(",", "")) == pytest.approx(7 * int(dollars.replace(",", "")), abs=4)
-    assert "to buy, whole [CNY]" in out
-    assert "[USD]" not in call_tonnage("plan", "Qwen/Qwen3-8B", "--budget", "3000 USD", "--engine", "llama.cpp").out
+    assert "money, in CNY (1 USD = 7 CNY)" in out
+    assert "to buy, USD" in out
+    assert (
+        "to buy, USD" not in call_tonnage("plan", "Qwen/Qwen3-8B", "--budget", "3000 USD", "--engine", "llama.cpp").out
+    )
