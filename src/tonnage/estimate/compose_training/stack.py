@@ -12,13 +12,13 @@ from tonnage.estimate.compose_training.case import TrainingCase
 from tonnage.estimate.compose_training.constants import Constants
 from tonnage.estimate.compose_training.timing import (
     architecture_key,
-    host_ratio,
+    flash_key,
     is_staged,
     link_ratio,
-    matmul_rate,
     peak_rate,
     wide_kind,
 )
+from tonnage.hardware.siblings import Lender
 
 _STACK: Final = "stack"  # the architecture of a stack: its constants are columns under this name
 
@@ -44,28 +44,34 @@ def stacked(cases: Sequence[TrainingCase], c: Constants) -> tuple[TrainingCase, 
     used = {first.compute, wide_kind(first)}
     if first.precision.unquantized == "fp32":
         used.add("fp32")
+    kind = wide_kind(first)
+    wide = [peak_rate(case, kind) for case in cases]
+    shares = [_power_share(case, kind) for case in cases]
     rates = {kind: _column([peak_rate(case, kind) for case in cases]) for kind in used}
     device = replace(
         first.device,
         architecture=_STACK,
         memory_type="",
         has_p2p=not is_staged(first),
-        power_watts=None,  # its effect is in the ratio of large products
+        power_watts=_column([share * peak for share, peak in zip(shares, wide, strict=True)]),
         memory_bytes=_column([case.device.memory_bytes for case in cases]),
         bandwidth_bytes_per_s=_column([case.device.bandwidth_bytes_per_s for case in cases]),
         num_multiprocessors=_optional([case.device.num_multiprocessors for case in cases]),
         flop_per_s=rates,
     )
     links = [case.intra_bytes_per_s * link_ratio(case, c) for case in cases]
-    kind = wide_kind(first)
+    flash = [c[flash_key(case, c)] for case in cases]
     ratios = {
-        "matmul_ratio": [matmul_rate(case, c, kind) / peak_rate(case, kind) for case in cases],
-        "flash_ratio": [c[architecture_key(case, "flash_ratio", c)] for case in cases],
-        "host_ratio": [host_ratio(replace(case, has_cuda_graphs=False), c) for case in cases],
+        "matmul_ratio": [c[architecture_key(case, "matmul_ratio", c)] for case in cases],
+        "flash_ratio": flash,
+        "flash_ratio.tuned": flash,
+        "host_ratio": [c[architecture_key(case, "host_ratio", c)] for case in cases],
     }
     case = replace(
         first,
         device=device,
+        matmul_lender=_lender([case.matmul_lender for case in cases], watts_per_flop_per_s=1.0),
+        stream_lender=_lender([case.stream_lender for case in cases], watts_per_flop_per_s=None),
         intra_kind="pcie",
         intra_bytes_per_s=_column(links) / c["pcie_ratio" if is_staged(first) else "pcie_direct_ratio"],
         inter_bytes_per_s=_column([case.inter_bytes_per_s for case in cases]),
@@ -77,6 +83,22 @@ def stacked(cases: Sequence[TrainingCase], c: Constants) -> tuple[TrainingCase, 
 
 def _column(values: Sequence[float]) -> Any:
     return np.array(values, dtype=float)[:, None, None]
+
+
+def _lender(lenders: Sequence[Lender | None], watts_per_flop_per_s: float | None) -> Lender:
+    """Return what the devices borrow as columns; power is counted in shares of what their lenders had."""
+    known = [lender for lender in lenders if lender is not None]
+    assert len(known) == len(lenders)
+    ratio = _column([lender.ratio for lender in known])
+    return Lender(slug=_STACK, ratio=ratio, step=0, watts_per_flop_per_s=watts_per_flop_per_s)
+
+
+def _power_share(case: TrainingCase, kind: str) -> float:
+    """Return a device's power for its peak over its lender's; 1 where either is not known."""
+    reference = case.matmul_lender.watts_per_flop_per_s if case.matmul_lender else None
+    if reference is None or case.device.power_watts is None:
+        return 1.0
+    return case.device.power_watts / peak_rate(case, kind) / reference
 
 
 def _optional(values: Sequence[int | None]) -> Any:

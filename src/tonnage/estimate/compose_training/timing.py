@@ -121,13 +121,13 @@ def matmul_rate(case: TrainingCase, c: Constants, kind: str) -> Any:
     age = _since_launch(case)
     if age is not None:
         rate = rate * efficiency.maturity_ratio(max(age, 0.0), c["maturity_loss_ratio"], c["maturity_years"])
-    return rate * _power_ratio(case, c)
+    return rate * power_ratio(case, c)
 
 
-def _power_ratio(case: TrainingCase, c: Constants) -> Any:
+def power_ratio(case: TrainingCase, c: Constants) -> Any:
     """Return the share of its rate that a device keeps with less power for its peak than the measured one."""
     reference = case.matmul_lender.watts_per_flop_per_s if case.matmul_lender else None
-    if not reference or not case.device.power_watts:
+    if reference is None or case.device.power_watts is None:
         return 1.0
     share = case.device.power_watts / peak_rate(case, wide_kind(case)) / reference
     return efficiency.power_ratio(share, c["power_exponent"])
@@ -192,7 +192,7 @@ def _attention_seconds(
     peak = peak_rate(case, kind)
     if case.has_flash_attention:
         width = o.flop_per_pair / (4.0 * max(o.score_elements_per_pair, 1.0))
-        key = "flash_ratio.fp32" if kind == "fp32" else _flash_key(case, c)
+        key = "flash_ratio.fp32" if kind == "fp32" else flash_key(case, c)
         ratio = c[key] * efficiency.size_ratio(width, 1.0, c["flash_half_width"])
         ratio = ratio * efficiency.size_ratio(pairs, 1.0, c["flash_half_pairs"])
         age = _since_launch(case)
@@ -202,14 +202,14 @@ def _attention_seconds(
             ratio = ratio * efficiency.maturity_ratio(
                 max(age, 0.0), c["flash_maturity_loss_ratio"], c["maturity_years"]
             )
-        return flop / (peak * ratio * _power_ratio(case, c))
+        return flop / (peak * ratio * power_ratio(case, c))
     name = "fused" if case.software.kernels == "fused" else "unfused"
     scores = tokens * pairs * o.score_elements_per_pair / ways * c[f"score_moved_bytes.{name}"]
     rate = matmul_rate(case, c, kind)
     return flop / rate + scores / _elementwise_rate(case, c)
 
 
-def _flash_key(case: TrainingCase, c: Constants) -> str:
+def flash_key(case: TrainingCase, c: Constants) -> str:
     """Return the constant of fused attention: kernels made for the architecture, or one source for all."""
     tuned = architecture_key(case, "flash_ratio.tuned", c)
     is_tuned = case.software.attention == "tuned" and not tuned.endswith(".other")
