@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -183,3 +184,19 @@ def test_anything_else_is_refused_in_one_line(text):
         read_measurements(text, "x.log")
     assert str(caught.value).startswith("x.log: ")
     assert "\n" not in str(caught.value)
+
+
+HOSTILE = {
+    "one word": "a" * 300_000, "dashes": "- " * 100_000, "digits": "1" * 300_000, "spaces": " " * 300_000,
+    "lines": "INFO 123 model buffer\n" * 20_000, "caches": "KV Cache is allocated. " * 10_000,
+    "weights": "Load weight end. " * 10_000, "buffers": "x buffer size = " * 20_000, "brackets": "[" * 200_000,
+    "table": "| test | t/s |\n" + "|" * 200_000, "bytes": "".join(map(chr, range(1, 50_000))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", list(HOSTILE.values()), ids=list(HOSTILE))
+def test_no_text_takes_long(text):
+    start = time.process_time()
+    with pytest.raises(BadFileError):
+        read_measurements(text, "x.log")
+    assert time.process_time() - start < 3

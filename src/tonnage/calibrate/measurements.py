@@ -26,6 +26,7 @@ _KNOWN: Final = (
     "give a start-up log of vLLM, SGLang or llama.cpp, a result of vllm bench serve, llama-bench, sglang.bench_serving or "
     "tonnage bench, or rows of measured runs"
 )
+_LONGEST_LINE: Final = 8000  # no engine says anything of interest farther on
 _LLAMA_BENCH: Final = ("n_prompt", "n_gen", "avg_ts")
 
 
@@ -62,6 +63,7 @@ def read_log(text: str, where: str) -> LogFacts:
     BadFileError
         No line of an engine that is known.
     """
+    text = "\n".join(line[:_LONGEST_LINE] for line in text.splitlines())
     for reader in _READERS:
         if (facts := reader(text)) is not None:
             return facts

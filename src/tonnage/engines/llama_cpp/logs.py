@@ -11,20 +11,22 @@ from tonnage.units import MIB
 
 # src/llama-model.cpp, src/llama-kv-cache.cpp, src/llama-memory-recurrent.cpp and src/llama-context.cpp of
 # ggml-org/llama.cpp: one line a buffer. Until 2024 the model's line did not say whose buffer it was.
-_BUFFER: Final = re.compile(r"([A-Za-z]\w*?)(_Mapped|_Host)? +(?:(model|KV|RS|compute) )?buffer size = +([\d.]+) MiB")
+_BUFFER: Final = re.compile(
+    r"\b([A-Za-z]\w{0,40}?)(_Mapped|_Host)? +(?:(model|KV|RS|compute) )?buffer size = +([\d.]{1,15}) MiB"
+)
 _HOST: Final = re.compile(r"^CPU|Host", re.IGNORECASE)
 # src/llama-context.cpp `llama_memory_breakdown_print`: total = free + (self = model + context + compute) + unaccounted.
 _BREAKDOWN: Final = re.compile(
-    r"- (?!Host)[^|\n]*\| +(\d+) = +(\d+) \+ +\( *(\d+) = +(\d+) \+ +(\d+) \+ +(\d+)\) \+ +(\d+) \|".replace(
+    r"- (?!Host)[^|\n]{1,120}\| +(\d+) = +(\d+) \+ +\( *(\d+) = +(\d+) \+ +(\d+) \+ +(\d+)\) \+ +(\d+) \|".replace(
         " +", r"\s*"
     )
 )
 _MOST_UNACCOUNTED_MIB: Final = 65536  # it is counted without a sign: less than nothing wraps around
 _PROMPT: Final = re.compile(
-    r"prompt eval time = +[\d.]+ ms / +(\d+) tokens \( *[\d.]+ ms per token, +([\d.]+) tokens per second"
+    r"prompt eval time = +[\d.]{1,15} ms / +(\d+) tokens \( *[\d.]{1,15} ms per token, +([\d.]{1,15}) tokens per second"
 )
 _DECODE: Final = re.compile(
-    r"(?<!prompt )eval time = +[\d.]+ ms / +(\d+) (?:runs|tokens) +\( *[\d.]+ ms per token, +([\d.]+) tokens per second"
+    r"(?<!prompt )eval time = +[\d.]{1,15} ms / +(\d+) (?:runs|tokens) +\( *[\d.]{1,15} ms per token, +([\d.]{1,15}) tokens per second"
 )
 _SETTINGS: Final = {
     "context": r"n_ctx(?:_seq|_per_seq)? +[=:] (\d+)",

@@ -10,22 +10,22 @@ from tonnage.units import GIB
 
 # python/sglang/srt/model_executor/model_runner.py and mem_cache/memory_pool.py, sglang 0.5.23; its "GB" are GiB.
 # Earlier releases printed what was free before and after loading, and no number of tokens with the cache.
-_WEIGHTS: Final = re.compile(r"Load weight end\.[^\n]*?mem usage=([\d.]+) GB")
-_BEGIN: Final = re.compile(r"Load weight begin\.[^\n]*?avail mem=([\d.]+) GB")
-_END: Final = re.compile(r"Load weight end\.[^\n]*?avail mem=([\d.]+) GB")
+_WEIGHTS: Final = re.compile(r"Load weight end\.[^\n]{0,300}?mem usage=([\d.]{1,15}) GB")
+_BEGIN: Final = re.compile(r"Load weight begin\.[^\n]{0,300}?avail mem=([\d.]{1,15}) GB")
+_END: Final = re.compile(r"Load weight end\.[^\n]{0,300}?avail mem=([\d.]{1,15}) GB")
 _CACHE: Final = re.compile(
-    r"KV Cache is allocated\.(?:[^\n]*?#tokens: (\d+))?[^\n]*?"
-    r"(?:K size: ([\d.]+) GB, V size: ([\d.]+) GB|KV size: ([\d.]+) GB)"
+    r"KV Cache is allocated\.(?:[^\n]{0,300}?#tokens: (\d+))?[^\n]{0,300}?"
+    r"(?:K size: ([\d.]{1,15}) GB, V size: ([\d.]{1,15}) GB|KV size: ([\d.]{1,15}) GB)"
 )
 _TOKENS: Final = re.compile(r"max_total_num_tokens=(\d+)")
-_GRAPHS: Final = re.compile(r"Capture (?:cuda|CUDA) graph end\.[^\n]*?mem usage=([\d.]+) GB")
+_GRAPHS: Final = re.compile(r"Capture (?:cuda|CUDA) graph end\.[^\n]{0,300}?mem usage=([\d.]{1,15}) GB")
 _ARGUMENTS: Final = re.compile(r"server_args=ServerArgs\(([^\n]{0,20000})")
 _SETTINGS: Final = {
     "context": r"context_len=(\d+)|context_length=(\d+)",
     "layout.tp": r"\btp_size=(\d+)",
     "layout.pp": r"\bpp_size=(\d+)",
     "layout.dp": r"\bdp_size=(\d+)",
-    "settings.utilization_ratio": r"mem_fraction_static=([\d.]+)",
+    "settings.utilization_ratio": r"mem_fraction_static=([\d.]{1,15})",
     "settings.max_num_seqs": r"max_running_requests=(\d+)",
     "settings.max_batched_tokens": r"chunked_prefill_size=(\d+)",
     "precision.kv": r"kv_cache_dtype='(fp8\w*)'",

@@ -13,25 +13,25 @@ from tonnage.units import GIB
 # loading was told in "GB" that are GiB; vllm/worker/worker.py of 0.6 to 0.9 printed the whole account at once.
 _SIZES: Final = {
     "weights": (
-        r"(?:[Mm]odel loading took|Loading model weights took) ([\d.]+) (?:GiB|GB)",
-        r"model weights take ([\d.]+) ?GiB",
-        r"Actual usage is ([\d.]+) GiB for weight\b",
+        r"(?:[Mm]odel loading took|Loading model weights took) ([\d.]{1,15}) (?:GiB|GB)",
+        r"model weights take ([\d.]{1,15}) ?GiB",
+        r"Actual usage is ([\d.]{1,15}) GiB for weight\b",
     ),
     "cache": (
-        r"Available KV cache memory: (-?[\d.]+) GiB",
-        r"(?:the rest of the memory\s+reserved for )?KV Cache is (-?[\d.]+) ?GiB",
-        r"Current kv cache memory in use is ([\d.]+) GiB",
+        r"Available KV cache memory: (-?[\d.]{1,15}) GiB",
+        r"(?:the rest of the memory\s+reserved for )?KV Cache is (-?[\d.]{1,15}) ?GiB",
+        r"Current kv cache memory in use is ([\d.]{1,15}) GiB",
     ),
-    "graphs": (r"[Gg]raph capturing finished in \d+ secs?, took (-?[\d.]+) GiB", r"([\d.]+) GiB for CUDAGraph memory"),
-    "non_torch": (r"non_torch_memory takes ([\d.]+) ?GiB", r"([\d.]+) GiB for non-torch memory"),
+    "graphs": (r"[Gg]raph capturing finished in \d+ secs?, took (-?[\d.]{1,15}) GiB", r"([\d.]{1,15}) GiB for CUDAGraph memory"),
+    "non_torch": (r"non_torch_memory takes ([\d.]{1,15}) ?GiB", r"([\d.]{1,15}) GiB for non-torch memory"),
     "activations": (
-        r"PyTorch activation\s+peak memory takes ([\d.]+) ?GiB",
-        r"([\d.]+) GiB for peak activation",
+        r"PyTorch activation\s+peak memory takes ([\d.]{1,15}) ?GiB",
+        r"([\d.]{1,15}) GiB for peak activation",
     ),
 }  # fmt: skip
 _PATTERNS: Final = {name: tuple(re.compile(form) for form in forms) for name, forms in _SIZES.items()}
-_BOTH: Final = re.compile(r"Actual usage is ([\d.]+) GiB for consumed memory \(weights \+ non-torch\)")
-_TOKENS: Final = re.compile(r"GPU KV cache size: ([\d,]+) tokens")
+_BOTH: Final = re.compile(r"Actual usage is ([\d.]{1,15}) GiB for consumed memory \(weights \+ non-torch\)")
+_TOKENS: Final = re.compile(r"GPU KV cache size: ([\d,]{1,20}) tokens")
 _BLOCKS: Final = re.compile(r"# (?:GPU|CUDA|cuda) blocks: (\d+)")
 _BLOCK_TOKENS: Final = 16
 _VERSION: Final = re.compile(r"vLLM API server version (\S+)|LLM engine \(v([\w.+-]+)\)")
@@ -41,9 +41,9 @@ _SETTINGS: Final = {
     "layout.tp": (r"tensor_parallel_size=(\d+)", r"'tensor_parallel_size': (\d+)"),
     "layout.pp": (r"pipeline_parallel_size=(\d+)", r"'pipeline_parallel_size': (\d+)"),
     "settings.utilization_ratio": (
-        r"'gpu_memory_utilization': ([\d.]+)",
-        r"gpu_memory_utilization \(([\d.]+)\)",
-        r"Desired GPU memory utilization is \(([\d.]+),",
+        r"'gpu_memory_utilization': ([\d.]{1,15})",
+        r"gpu_memory_utilization \(([\d.]{1,15})\)",
+        r"Desired GPU memory utilization is \(([\d.]{1,15}),",
     ),
     "settings.max_num_seqs": (r"'max_num_seqs': (\d+)", r"max_num_seqs=(\d+)"),
     "settings.max_batched_tokens": (r"'max_num_batched_tokens': (\d+)", r"max_num_batched_tokens=(\d+)"),
