@@ -129,7 +129,9 @@ def test_layers_on_the_host_are_on_the_line():
 def test_states_and_windows_of_sglang_are_on_the_line():
     sglang = find_engine("sglang")
     assert words(sglang, case(sglang, "hybrid"))["--max-mamba-cache-size"] == str(3 * 24)
-    assert words(sglang, case(sglang, "windowed"))["--swa-full-tokens-ratio"] == "0.8"
+    assert words(sglang, case(sglang, "windowed"))["--swa-full-tokens-ratio"] == "0.3414"
+    short = candidate("windowed", "sglang", 48.0, context_tokens=2000, concurrency=2)
+    assert words(sglang, short)["--swa-full-tokens-ratio"] == "0.8"
 
 
 def test_ktransformers_keeps_no_more_experts_on_the_device_than_predicted():

@@ -22,7 +22,7 @@ from tonnage.estimate.serving_memory import (
 )
 from tonnage.estimate.serving_shape import held
 from tonnage.estimate.types import EngineSettings
-from tonnage.units import MIB, Bytes, Count
+from tonnage.units import MIB, Bytes, Count, Ratio
 
 _HERE = "tonnage.engines.sglang.accounting"
 
@@ -129,12 +129,11 @@ class Accounting:
     def cache_bytes_per_token(self, load: ServingLoad, has: Held) -> tuple[Bytes, Bytes]:
         """Cache of a token in the model's layers, and in those of a draft; pages are one token.
 
-        Where some layers have a window, those keep a share of the tokens that the others keep, whatever the window
+        Where some layers have a window, those keep a share of the tokens that the others keep
         (sglang/srt/model_executor/pool_configurator.py, `swa_full_tokens_ratio`).
         """
         groups = list(zip(load.shape.cache_groups, has.cache_layers, strict=True))
-        has_both = len({group.window_tokens is None for group, _ in groups}) > 1
-        ratio = self.constants.value("window_tokens_ratio", load.version) if has_both else 1.0
+        ratio = self.window_ratio(load)
         total, draft = 0.0, 0.0
         for group, num_layers in groups:
             is_full = group.window_tokens is None
@@ -142,6 +141,19 @@ class Accounting:
             if is_full and group.num_elements_per_head:
                 draft = cache_bytes_of_group(load, group, load.num_draft_layers, 1)
         return total, draft
+
+    def window_ratio(self, load: ServingLoad) -> Ratio:
+        """Tokens that layers with a window keep, over those of the others: what the launch line says.
+
+        As many as a window and one chunk of a prompt, and no more than the engine's own share.
+        """
+        windows = {group.window_tokens for group in load.shape.cache_groups}
+        if windows == {None} or None not in windows:
+            return 1.0
+        most = self.constants.value("window_tokens_ratio", load.version)
+        longest = max(window for window in windows if window is not None)
+        needed = (longest + load.max_batched_tokens) / load.context_tokens
+        return most if load.state_ratio else at_most(most, needed)
 
     def state_bytes(self, load: ServingLoad, has: Held, rest: Bytes) -> Bytes:
         """Return what recurrent states take: by their share of what is left, or three slots a request and one to pad.

@@ -5,6 +5,8 @@ Flags as in python/sglang/srt/server_args.py; the long forms `--tensor-parallel-
 
 from __future__ import annotations
 
+import math
+
 from tonnage.engines.sglang.accounting import ACCOUNTING, Accounting, num_state_slots
 from tonnage.engines.types import Launch
 from tonnage.estimate.compose_serving import serving_load
@@ -31,7 +33,7 @@ def arguments(candidate: Candidate, accounting: Accounting) -> list[str]:
     if precision.kv.startswith("fp8"):
         argv += ["--kv-cache-dtype", precision.kv if precision.kv != "fp8" else "fp8_e4m3"]
     if len({group.window_tokens is None for group in load.shape.cache_groups}) > 1:
-        argv += ["--swa-full-tokens-ratio", f"{accounting.constants.value('window_tokens_ratio', load.version):g}"]
+        argv += ["--swa-full-tokens-ratio", f"{math.ceil(1e4 * accounting.window_ratio(load)) / 1e4:g}"]
     if load.shape.state_groups:
         argv += ["--max-mamba-cache-size", str(int(num_state_slots(load)))]
     if load.has_draft_head and load.num_draft_tokens:
