@@ -218,3 +218,31 @@ def test_a_log_of_another_model_is_told(plans, profile, tmp_path):
     log.write_text(LOG.format(weights=15, pool=5) + "with config: model='meta-llama/Llama-3.1-8B'")
     answer = call_tonnage("calibrate", str(log), "--plan", str(plans / "vllm.toml"), "--check")
     assert "warning: the file is of meta-llama/Llama-3.1-8B" in answer.err
+
+
+def test_a_training_run_teaches_later_training(profile, tmp_path):
+    ask = ("plan", "Qwen/Qwen3-8B", "--finetune", "lora", "--gpu", "rtx-4090", "--engine", "transformers", "--json")
+    plain = call_tonnage(*ask)
+    assert plain.code == 0, plain.err
+    rows = tmp_path / "run.json"
+    row = {"id": "a", "kind": "lora", "model": "Qwen/Qwen3-8B", "framework": "transformers", "gpu": "RTX 4090",
+           "n_gpus": 1, "precision": "bf16", "optimizer": "adamw", "micro_batch": 1, "grad_accum": 1,
+           "global_batch_seqs": 1, "seq_len": 1024, "lora_rank": 16, "flash_attention": True, "zero_stage": 0, "tp": 1,
+           "pp": 1, "activation_checkpointing": "full", "trust": "A", "oom": False, "hidden": 4096, "layers": 36, "heads": 32,
+           "kv_heads": 8, "ffn": 12288, "vocab": 151936}  # fmt: skip
+    rows.write_text(json.dumps(row | {"tokens_per_s_per_gpu": 1000.0}))
+    first = call_tonnage("calibrate", str(rows), "--check", "--json")
+    assert first.code == 0, first.err
+    (told,) = first.json["logs"][0]["quantities"]
+    assert told["teaches"] == "training_speed_ratio"
+    rows.write_text(json.dumps(row | {"tokens_per_s_per_gpu": 0.8 * told["predicted"]}))
+    assert call_tonnage("calibrate", str(rows), "-q").code == 0
+    taught = call_tonnage(*ask, "--profile", "here")
+    before, after = (one.json["plans"][0] for one in (plain, taught))
+    slower = after["performance"]["tokens_per_s"]["best"] / before["performance"]["tokens_per_s"]["best"]
+    assert slower == pytest.approx(0.8, abs=0.06)
+    assert after["performance"]["mfu_ratio"]["best"] < before["performance"]["mfu_ratio"]["best"]
+    assert any("achieved speed of training" in text for text in after["provenance"]["assumptions"])
+    assert after["memory"] == before["memory"]
+    serving = ("plan", "Qwen/Qwen3-8B", "--gpu", "rtx-4090", "--engine", "transformers", "--json")
+    assert call_tonnage(*serving, "--profile", "here").json["plans"] == call_tonnage(*serving).json["plans"]

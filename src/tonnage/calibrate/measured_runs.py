@@ -9,7 +9,7 @@ from tonnage.calibrate.inference_rows import case_of_row
 from tonnage.calibrate.measurements import Measurements, Speed
 from tonnage.calibrate.row_fields import number
 from tonnage.calibrate.rows import domain_of, score_rows
-from tonnage.calibrate.teach import Finding, findings
+from tonnage.calibrate.teach import Finding, findings, taught_by_training
 from tonnage.calibrate.training_rows import to_candidate
 from tonnage.errors import BadFileError
 from tonnage.estimate.types import Candidate
@@ -38,7 +38,9 @@ def compare_row(row: Mapping[str, Any], where: str) -> tuple[Candidate, Sequence
     told = to_candidate(row)
     if isinstance(told, str):
         raise BadFileError(f"cannot be told: {told}", where=where, fix="state model, gpu, sequence and batch")
-    return told.candidate, _scored(row)
+    return told.candidate, [
+        taught_by_training(one) if one.name == "tokens_per_s_per_gpu" else one for one in _scored(row)
+    ]
 
 
 def _scored(row: Mapping[str, Any]) -> list[Finding]:

@@ -262,6 +262,14 @@ def _speed(candidate: Candidate, engine: Engine, metric: str) -> float:
     )
 
 
+def taught_by_training(one: Finding) -> Finding:
+    """Return a measured training rate with what it teaches: the speed itself, whatever binds it."""
+    about = quantity("training_speed_ratio")
+    if one.predicted <= 0 or one.measured <= 0:
+        return one
+    return replace(one, teaches=about.name, expected=one.predicted, achieved=one.measured, noise=about.noise)
+
+
 def _solved(predict: Callable[[float], float], wanted: float, *, rises: bool) -> float | None:
     """Return the factor at which a monotone prediction is what was measured; None where none in reach does."""
     low, high = 1 / _WIDEST, _WIDEST

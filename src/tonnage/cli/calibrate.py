@@ -370,7 +370,7 @@ def _shown(profile: Profile) -> list[str]:
     from tonnage.units import format_bytes
 
     def figure(kind: str, value: float) -> str:
-        return format_bytes(value, 2) if kind == "bytes" else f"{value:.3f}"
+        return format_bytes(value, 2) if kind == "bytes" else f"{value:,.0f}" if value >= 100 else f"{value:.3f}"
 
     names = ("number", "machine", "card", "engine", "quantity", "model", "expected", "achieved", "believed", "evidence")
     rows: list[list[str]] = []

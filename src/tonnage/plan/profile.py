@@ -17,8 +17,9 @@ from functools import cache
 from typing import Any, Final
 
 from tonnage import __version__, datafiles
-from tonnage.engines.taught import ENGINE_QUANTITIES, Teaching
+from tonnage.engines.taught import Teaching
 from tonnage.errors import BadFileError, UnknownNameError
+from tonnage.estimate.types import Estimate, Interval
 from tonnage.hardware.types import Cluster
 from tonnage.messages import say
 from tonnage.nouns import noun
@@ -49,6 +50,7 @@ FORMAT: Final = 1
 LARGEST_BYTES: Final = 4 << 20
 HERE: Final = "here"  # the label of the machine that the command runs on
 NONE: Final = "none"  # --no-profile
+SPEED: Final = "training_speed_ratio"
 _TAIL: Final = 2.0  # of its noise, where an observation's cost begins to flatten
 _MOST_OBSERVATIONS: Final = 50  # of one quantity; older ones go
 _ROUNDS: Final = 60
@@ -199,14 +201,17 @@ def is_believed(lesson: Lesson, one: Observation) -> bool:
     return abs(value - one.moved(about.kind)) < 5 * one.noise + 0.05 * about.spread
 
 
-def lessons_on(profile: Profile, where: Where, cluster: Cluster) -> tuple[Lesson, ...]:
-    """Return the lessons of the machine that is asked for: this one, the one named, or the same card in the same host."""
+def lessons_on(profile: Profile, where: Where, cluster: Cluster, *, of_training: bool = False) -> tuple[Lesson, ...]:
+    """Return the lessons of the machine that is asked for: this one, the one named, or the same card in the same host.
+
+    Those on training are apart from those on serving, as some software does both.
+    """
     if where.profile == NONE or not cluster.node.devices or cluster.num_nodes > 1:
         return ()
     slug, number = cluster.node.devices[0].slug, len(cluster.node.devices)
 
     def is_there(lesson: Lesson) -> bool:
-        if lesson.gpu != slug or lesson.num_gpus != number:
+        if lesson.gpu != slug or lesson.num_gpus != number or (lesson.quantity == SPEED) != of_training:
             return False
         if where.profile:
             return lesson.machine == where.profile
@@ -239,9 +244,36 @@ def teaching_of(lessons: Iterable[Lesson], engine: str, model: str) -> Teaching:
             continue
         amounts[lesson.quantity] = value if about.kind == "bytes" else math.exp(value)
         widths[lesson.quantity] = 1 - (1 - about.narrowed) * gone
-    if engine and not all(lesson.quantity in ENGINE_QUANTITIES for lesson in counted):
-        counted = [lesson for lesson in counted if lesson.quantity in ENGINE_QUANTITIES]
     return Teaching(amounts=amounts, by_format=by_format, widths=widths, said=_said(counted))
+
+
+def trained_as_taught(estimate: Estimate, teaching: Teaching) -> Estimate:
+    """Return an estimate of training at the speed that this machine's own runs reached, its intervals narrowed."""
+    factor = teaching.amounts.get(SPEED, 1.0)
+    width = teaching.widths.get(SPEED, 1.0)
+    found, about = estimate.performance, estimate.provenance
+    rates = {
+        name: _scaled(getattr(found, name), width, factor)
+        for name in ("tokens_per_s", "tokens_per_s_per_gpu", "mfu_ratio", "hfu_ratio")
+    }
+    times = {name: _scaled(getattr(found, name), width, 1 / factor) for name in ("step_seconds", "job_seconds")}
+    step = estimate.step_time
+    parts = tuple(replace(part, seconds=part.seconds / factor) for part in step.parts)
+    total = _scaled(step.total, width, 1 / factor)
+    return replace(
+        estimate,
+        step_time=replace(step, parts=parts, total=total),
+        performance=replace(found, **rates, **times),
+        provenance=replace(about, assumptions=(*about.assumptions, *teaching.said)),
+    )
+
+
+def _scaled(interval: Interval | None, width: float, factor: float) -> Interval | None:
+    if interval is None:
+        return None
+    best = interval.best
+    low, high = (best + (end - best) * width for end in (interval.low, interval.high))
+    return Interval(best=best * factor, low=low * factor, high=high * factor)
 
 
 def _said(lessons: Sequence[Lesson]) -> tuple[str, ...]:

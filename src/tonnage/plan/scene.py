@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tonnage.engines import ENGINES
@@ -119,7 +120,22 @@ def explore(scene: Scene) -> Explored:
         return explore_serving(scene.model, load, scene.cluster, scene.engines, scene.fixed)
     from tonnage.search.training import explore_training  # noqa: PLC0415  serving does without its columns
 
-    return explore_training(scene.model, load, scene.cluster, scene.software, scene.fixed)
+    explored = explore_training(scene.model, load, scene.cluster, scene.software, scene.fixed)
+    return explored if scene.profile is None else _as_taught(scene, scene.profile, explored)
+
+
+def _as_taught(scene: Scene, profile: Profile, explored: Explored) -> Explored:
+    """Return ways to train, each at the speed that this machine's own runs reached with its software."""
+    from tonnage.plan.profile import lessons_on, teaching_of, trained_as_taught  # noqa: PLC0415  few have a profile
+
+    lessons = lessons_on(profile, scene.request.where, scene.cluster, of_training=True)
+    taught = {ways.name: teaching_of(lessons, ways.name, scene.model.name) for ways in scene.software}
+
+    def one(estimate: Estimate) -> Estimate:
+        teaching = taught.get(estimate.candidate.engine)
+        return estimate if teaching is None or teaching.is_empty else trained_as_taught(estimate, teaching)
+
+    return replace(explored, kept=tuple(map(one, explored.kept)), short=tuple(map(one, explored.short)))
 
 
 def objective(request: Request) -> str:
