@@ -1,7 +1,8 @@
 """Write every generated part of the documents, or say with --check which are stale.
 
 Pages named in PAGES are generated whole. In any other page a part between `<!-- run: tonnage … -->` and
-`<!-- end -->` is the real output of that command, or its first lines where ` | head -N` follows. The commands of one
+`<!-- end -->` is the real output of that command, or a part of it where ` | head -N`, ` | tail -N` or
+` | grep -m1 -A N TEXT` follows. The commands of one
 page share a folder that starts empty, so a later one reads what an earlier one wrote. `cat FILE` shows such a file. The
 block after `<!-- file: NAME -->` is a file of that folder from the start.
 """
@@ -61,13 +62,24 @@ def run(arguments: list[str]) -> str:
 
 def show(command: str) -> str:
     """Return a command and what it prints, as a terminal shows them."""
-    whole, _, most = command.partition(" | head -")
+    whole, *rest = command.split(" | ")
     program, *arguments = shlex.split(whole)
     if program == "cat":
         return Path(arguments[0]).read_text(encoding="utf-8").rstrip()
     assert program == "tonnage", command
     lines = run(arguments).splitlines()
-    return "\n".join([f"$ {command}", *lines[: int(most) if most else None]]).rstrip()
+    for part in rest:
+        lines = _part_of(lines, shlex.split(part))
+    return "\n".join([f"$ {command}", *lines]).rstrip()
+
+
+def _part_of(lines: list[str], words: list[str]) -> list[str]:
+    """Return the lines that head -N, tail -N or grep -m1 -A N TEXT let through."""
+    if words[:3] == ["grep", "-m1", "-A"]:
+        first = next(place for place, line in enumerate(lines) if words[4] in line)
+        return lines[first : first + 1 + int(words[3])]
+    number = int(words[1].removeprefix("-"))
+    return {"head": lines[:number], "tail": lines[-number:]}[words[0]]
 
 
 def refresh(page: str) -> str:

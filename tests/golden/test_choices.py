@@ -320,3 +320,55 @@ def test_12_ecc_and_300_watts():
         assert (card.power_watts or 0) * plan["hardware"]["num_gpus"] <= 300
     assert any("--max-power" in r["reason"] for r in said["rejections"])
     assert any("ecc (--require)" in r["reason"] for r in said["rejections"])
+
+
+# -- what the articles said of choosing ---------------------------------------------------------------------------
+
+
+@cache
+def plan_of(words: str) -> tuple[int, dict[str, Any]]:
+    """Return exit code and object of `tonnage plan …`."""
+    got = call_tonnage("plan", *shlex.split(words), "--json", "--quiet")
+    return got.code, json.loads(got.out)
+
+
+def test_switching_to_a_mixture_names_its_risk():
+    """A mixture says what it costs to switch to it; a dense model does not."""
+    dense, mixed = (plan_of(f"{name} --serve --gpu rtx-4080")[1]["plans"][0] for name in (DENSE, MOE))
+    said = [[text for text in plan["risks"] if "mixture of experts" in text] for plan in (dense, mixed)]
+    assert said[0] == []
+    assert len(said[1]) == 1
+
+
+def test_what_can_wait_weighs_throughput():
+    """Offline batch: no limit on a token's time, so larger weights on the host come back among the plans."""
+    words = f"{MOE} --serve --gpu rtx-4080 --concurrency 16"
+    now, later = (plan_of(f"{words} {more}")[1]["plans"] for more in ("", "--intent batch"))
+    assert all(best(plan["performance"]["tpot_seconds"]) <= 0.25 for plan in now)
+    assert any(best(plan["performance"]["tpot_seconds"]) > 0.25 for plan in later)
+    assert rate(later[0]) >= rate(now[0])
+
+
+def test_each_intent_searches_the_catalogue():
+    """Experiment, training, serving: none ends at the A30, and training prefers other cards than serving."""
+    goals = {"experiment": "--serve", "serve": "--serve", "train": "--finetune lora --tokens 100M"}
+    cards = {
+        intent: [p["hardware"]["gpu"] for p in plan_of(f"Qwen/Qwen3-8B {goal} --intent {intent}")[1]["plans"]]
+        for intent, goal in goals.items()
+    }
+    assert all(len(set(found)) > 3 for found in cards.values())
+    assert all("a30" not in found for found in cards.values())
+    assert cards["train"] != cards["serve"]
+
+
+def test_an_a100_against_a_5090_d_depends_on_the_job():
+    """Serving 8B in bf16 the two are alike; full fine-tuning fits the A100 alone, LoRA both, the A100 faster."""
+
+    def on(card: str, words: str) -> tuple[int, dict[str, Any]]:
+        return plan_of(f"Qwen/Qwen3-8B {words} --gpu {card}")
+
+    served = [rate(on(card, "--serve --quant bf16")[1]["plans"][0]) for card in ("rtx-5090-d", "a100-sxm4-80gb")]
+    assert served[0] == pytest.approx(served[1], rel=0.25)
+    assert [on(card, "--finetune full")[0] for card in ("rtx-5090-d", "a100-sxm4-80gb")] == [3, 0]
+    tuned = [rate(on(card, "--finetune lora")[1]["plans"][0]) for card in ("rtx-5090-d", "a100-sxm4-80gb")]
+    assert tuned[1] > 1.2 * tuned[0]
