@@ -34,7 +34,8 @@ def twins(root: Path) -> Iterator[tuple[Path, Path]]:
 
 def differences(english: str, chinese: str) -> list[str]:
     """Return what one page has and its twin lacks: examples, and the number of headings."""
-    shown = [[re.sub(r" --lang zh", "", command) for command in RUN.findall(text)] for text in (english, chinese)]
+    own = r""" --lang zh|(?<=grep -m1 -A )\d+ "[^"]*"$"""  # what is looked for is in the page's language
+    shown = [[re.sub(own, "", command) for command in RUN.findall(text)] for text in (english, chinese)]
     headings = [len(HEADING.findall(FENCE.sub("", text))) for text in (english, chinese)]
     found = [] if shown[0] == shown[1] else [f"examples differ: {shown[0]} and {shown[1]}"]
     if headings[0] != headings[1]:
