@@ -266,7 +266,14 @@ def _notes(plans: tuple[Plan, ...], warned: tuple[str, ...]) -> list[str]:
     for plan in plans:
         risks = (text for text in plan.risks if text not in (*shared, *warned))
         limits = _limits(plan.estimate) if plan.rank == 1 else ()
-        texts = [*plan.reasons, *limits, *plan.warnings, *filter(None, (plan.binding, plan.rival)), *risks]
+        texts = [
+            *plan.reasons,
+            *limits,
+            *_room(plan),
+            *plan.warnings,
+            *filter(None, (plan.binding, plan.rival)),
+            *risks,
+        ]
         if texts:
             lines += wrap(f"#{plan.rank}: {say('plan.comma').join(texts)}", columns=_COLUMNS, indent="  ")
     for text in shared:
@@ -281,6 +288,20 @@ def _notes(plans: tuple[Plan, ...], warned: tuple[str, ...]) -> list[str]:
         text = say("plan.other_checkpoint", model=candidate.model.name, own=own)
         lines += [style(line, "dim") for line in wrap(text, columns=_COLUMNS, indent="  ")]
     return lines
+
+
+def _room(plan: Plan) -> list[str]:
+    """Say how far a training plan reaches."""
+    if plan.room is None:
+        return []
+    batch, length = plan.room.micro_batch_size, plan.room.seq_len
+    if batch == length:  # nothing is left to know: both at the bound
+        return []
+    return [
+        say("plan.room", batch=batch.best, batch_surely=batch.surely, length=length.best, length_surely=length.surely)
+        if (batch.surely, length.surely) != (batch.best, length.best)
+        else say("plan.room_sure", batch=batch.best, length=length.best)
+    ]
 
 
 def _changes(answer: Answer) -> list[str]:

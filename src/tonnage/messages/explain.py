@@ -9,6 +9,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "decode_step": ("one decode step", "一个解码步"),
     "optimizer_step": ("one optimizer step", "一个优化器步"),
     "performance": ("what comes out", "性能"),
+    "room": ("how far it reaches, each alone", "还能放多大（各项单独计）"),
+    "surely": ("{best} (surely {surely})", "{best}（稳妥 {surely}）"),
     "cost": ("money", "费用"),
     "storage": ("storage", "存储"),
     "power": ("power limits (nvidia-smi -pl, needs root)", "功耗上限（nvidia-smi -pl，需要 root）"),

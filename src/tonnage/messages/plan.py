@@ -133,6 +133,14 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "col_cost": ("cost", "费用"),
     "of": ("{used} of {capacity}", "{used} / {capacity}"),
     "why_first": ("why this order", "为什么这样排序"),
+    "room": (
+        "fits up to micro-batch {batch:,} (surely {batch_surely:,}) or sequences of {length:,} tokens (surely {length_surely:,})",
+        "最多可到微批量 {batch:,}（稳妥 {batch_surely:,}）或序列长度 {length:,}（稳妥 {length_surely:,}）",
+    ),
+    "room_sure": (
+        "fits up to micro-batch {batch:,} or sequences of {length:,} tokens",
+        "最多可到微批量 {batch:,} 或序列长度 {length:,}",
+    ),
     "rule_serve": (
         (
             "order: sure fits before those that fit at the best estimate only, weights of 4 bits or more before smaller "

@@ -173,6 +173,15 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "time_fixed": ("fixed", "固定开销"),
     "time_fixed_is": ("once a step, whatever its size", "每步一次，与大小无关"),
     # what comes out
+    "room_micro_batch_size": ("largest micro-batch", "最大微批量"),
+    "room_micro_batch_size_is": (
+        "sequences at once on a device; the global batch grows with it",
+        "单卡同时处理的序列数；全局批量随之增大",
+    ),
+    "room_seq_len": ("longest sequence", "最长序列"),
+    "room_seq_len_is": ("tokens of a sequence, micro-batch as planned", "单条序列的 token 数，微批量不变"),
+    "room_device_bytes": ("least memory of a card", "所需最小显存"),
+    "room_device_bytes_is": ("a card with a byte less does not hold the plan", "再少一个字节就放不下"),
     "rate_tokens_per_s": ("tokens, whole job", "总吞吐"),
     "rate_tokens_per_s_per_gpu": ("tokens, one GPU", "单卡吞吐"),
     "rate_prefill_tokens_per_s": ("tokens of a prompt", "提示处理速度"),

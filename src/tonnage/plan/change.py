@@ -8,8 +8,9 @@ from typing import Final
 
 from tonnage.estimate.types import Estimate
 from tonnage.hardware.catalogue import devices
+from tonnage.hardware.types import Device
 from tonnage.messages import say
-from tonnage.plan.relax import breaks_what_was_said, resorts, widened
+from tonnage.plan.relax import batched, breaks_what_was_said, resorts, widened
 from tonnage.plan.request import command
 from tonnage.plan.scene import (
     Price,
@@ -21,7 +22,7 @@ from tonnage.plan.scene import (
     set_scene,
     where_it_lives,
 )
-from tonnage.plan.types import Change, Request, Scalar
+from tonnage.plan.types import Change, Request, Scalar, Where
 from tonnage.plan.where import place
 from tonnage.search import rank
 from tonnage.units import GIB, format_seconds
@@ -32,6 +33,7 @@ _NODES: Final = (2, 4, 8, 16, 32, 64)
 _MOST_IN_A_NODE: Final = 8
 _SHORTEST_CONTEXT: Final = 1024
 _STEP_TOKENS: Final = 256
+_STEP_LENGTH: Final = 128  # of a training sequence; what ranks that share one take is a multiple of their number
 _LONGEST_TPOT_SECONDS: Final = 60.0
 _FEWER_STATES: Final = ("adamw_8bit", "adafactor")
 """Optimizers that hold less than AdamW's two fp32 moments."""
@@ -71,9 +73,12 @@ def _kept(scene: Scene, request: Request, price: Price) -> list[Estimate]:
 
 
 def _stays(scene: Scene, request: Request, price: Price) -> bool:
-    """Whether more or larger cards hold everything: hardware that still leans on the host is no cure."""
+    """Whether more or larger cards hold everything: hardware that still leans on the host is no cure.
+
+    Activations that wait on the host are the exception: they are made anew each step, and cost no speed to speak of.
+    """
     return any(
-        rank.placement(estimate) == "gpu" and not price_is_open(estimate, request.limits)
+        rank.placement(estimate) in ("gpu", "activations_cpu") and not price_is_open(estimate, request.limits)
         for estimate in _kept(scene, request, price)
     )
 
@@ -247,16 +252,17 @@ def _lighter_training(scene: Scene, load: Training, price: Price) -> Iterator[Tr
         for name in _FEWER_STATES if trains_all else _FEWER_STATES[:1]:
             yield _said("optimizer", value=name), replace(request, pins={**request.pins, "optimizer": name})
 
-    def with_length(power: int) -> Request:
-        shorter = replace(load, seq_len=2**power)
+    step = max(_STEP_LENGTH, 1 << (2 * scene.cluster.num_devices - 1).bit_length())
+
+    def with_length(steps: int) -> Request:
+        shorter = replace(load, seq_len=steps * step)
         return replace(request, workload=shorter, assumed=_told(request, "--seq-len"))
 
-    longest = load.seq_len.bit_length() - 1
-    longest -= 2**longest == load.seq_len
-    for power in range(longest, 7, -1):
-        if _kept(scene, with_length(power), price):
-            yield _said("seq_len", value=2**power), with_length(power)
-            break
+    steps = -(-load.seq_len // step)
+    if steps > 1 and _kept(scene, with_length(1), price):
+        most = _largest(lambda n: bool(_kept(scene, with_length(n), price)), steps)
+        if most:
+            yield _said("seq_len", value=most * step), with_length(most)
 
 
 def _more_hardware(scene: Scene, price: Price) -> Iterator[Trial]:
@@ -264,6 +270,9 @@ def _more_hardware(scene: Scene, price: Price) -> Iterator[Trial]:
     if len(request.where.gpus) != 1:
         return
     name, number = request.where.gpus[0]
+    if isinstance(request.workload, Training):
+        yield from _more_for_training(scene, price)
+        return
     bare = replace(request, pins={p: v for p, v in request.pins.items() if not p.startswith("layout.")})
     split = [request] if bare.pins != request.pins else []
     for count, base in [(count, base) for base in (*split, bare) for count in _COUNTS]:
@@ -277,18 +286,67 @@ def _more_hardware(scene: Scene, price: Price) -> Iterator[Trial]:
     yield from _larger_host(scene, price)
 
 
+def _more_for_training(scene: Scene, price: Price) -> Iterator[Trial]:
+    """Yield the fewest of the same card, and the smallest card in the same number, that hold a training job.
+
+    Every number and every card is looked at: what its memory alone rules out is passed over without timing.
+    """
+    request = scene.request
+    name, number = request.where.gpus[0]
+    bare = replace(request, pins={p: v for p, v in request.pins.items() if not p.startswith("layout.")})
+    bases = [request, bare] if bare.pins != request.pins else [bare]
+    for where in _machines_of(request, name, number):
+        num_devices = where.gpus[0][1] * where.num_nodes
+        tried = (replace(batched(base, n), where=where) for base in bases for n in (1, num_devices))
+        larger = next((one for one in tried if _may_hold(scene, one) and _stays(scene, one, price)), None)
+        if larger is not None:
+            if where.num_nodes > 1:
+                yield _said("nodes", num=where.num_nodes, value=where.gpus[0][1]), larger
+            else:
+                yield _said("gpus", value=num_devices), larger
+            break
+    here = scene.cluster.node.devices[0]
+    for device in _official(here):
+        larger = replace(bare, where=replace(bare.where, gpus=((device.slug, number),)))
+        if device.memory_bytes > here.memory_bytes and _may_hold(scene, larger) and _stays(scene, larger, price):
+            kind, values = ("gpu", {}) if number == 1 else ("gpu_many", {"num": number})
+            yield _said(kind, value=device.name, **values), larger
+            break
+    yield from _larger_host(scene, price)
+
+
+def _machines_of(request: Request, name: str, number: int) -> Iterator[Where]:
+    """Yield every number of a card above the one asked for: in one machine, then in full ones."""
+    if request.where.num_nodes == 1:
+        for count in range(number + 1, _MOST_IN_A_NODE + 1):
+            yield replace(request.where, gpus=((name, count),))
+    for nodes in range(request.where.num_nodes + 1, _NODES[-1] + 1):
+        yield replace(request.where, gpus=((name, _MOST_IN_A_NODE),), num_nodes=nodes)
+
+
+def _may_hold(scene: Scene, request: Request) -> bool:
+    """Whether the memory of a request's devices is enough for the way that needs least, whatever its speed."""
+    from tonnage.search.least import least_device_bytes  # noqa: PLC0415  only training needs it
+
+    load = request.workload
+    assert isinstance(load, Training)
+    cluster = place(request.where).cluster
+    one = set_scene(request, scene.model, cluster)
+    need = least_device_bytes(scene.model, load, cluster, one.software, one.fixed)
+    return need <= min(device.memory_bytes for device in cluster.node.devices) - cluster.node.reserved_bytes
+
+
+def _official(like: Device) -> list[Device]:
+    """Return the official cards of a maker, the smallest first and of equals the fastest."""
+    cards = (d for d in devices() if d.vendor == like.vendor and not d.is_unofficial)
+    return sorted(cards, key=lambda d: (d.memory_bytes, -d.bandwidth_bytes_per_s))
+
+
 def _more_nodes(scene: Scene, bare: Request, name: str, price: Price) -> Iterator[Trial]:
     """Yield the smallest number of full machines of the same card that does."""
     for nodes in _NODES:
         where = replace(bare.where, gpus=((name, _MOST_IN_A_NODE),), num_nodes=nodes)
         larger = replace(bare, where=where)
-        load = larger.workload
-        if isinstance(load, Training) and load.global_batch_size < _MOST_IN_A_NODE * nodes:
-            larger = replace(
-                larger,
-                workload=replace(load, global_batch_size=_MOST_IN_A_NODE * nodes),
-                assumed=_told(larger, "--global-batch"),
-            )
         if nodes > bare.where.num_nodes and _stays(scene, larger, price):
             yield _said("nodes", num=nodes, value=_MOST_IN_A_NODE), larger
             return
@@ -297,14 +355,7 @@ def _more_nodes(scene: Scene, bare: Request, name: str, price: Price) -> Iterato
 def _larger_card(scene: Scene, bare: Request, number: int, price: Price) -> Iterator[Trial]:
     """Yield the smallest official card of the same maker that does, in the same number."""
     here = scene.cluster.node.devices[0]
-    larger = sorted(
-        (
-            d
-            for d in devices()
-            if d.vendor == here.vendor and not d.is_unofficial and d.memory_bytes > here.memory_bytes
-        ),
-        key=lambda d: (d.memory_bytes, -d.bandwidth_bytes_per_s),
-    )
+    larger = [device for device in _official(here) if device.memory_bytes > here.memory_bytes]
     tried: set[int] = set()
     for device in larger:
         if device.memory_bytes >> 30 in tried:

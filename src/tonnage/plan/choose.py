@@ -11,6 +11,7 @@ from tonnage.estimate.weights import checkpoint_format, is_gguf_file
 from tonnage.messages import say
 from tonnage.model.types import Model
 from tonnage.plan.request import command
+from tonnage.plan.room import room_of
 from tonnage.plan.scene import Price, Scene, broken_limit, explore, objective, share_label, where_it_lives
 from tonnage.plan.stand import against, binding, rival
 from tonnage.plan.types import Answer, Plan, Rejection, Request, Scalar
@@ -89,6 +90,7 @@ def number(
             binding=binding(estimate, request.limits),
             rival=rival(estimate, in_order, estimates, wish, changes),
             risks=against(estimate, request.limits),
+            room=room_of(estimate),
         )
         for place, estimate in enumerate(estimates, 1)
     ]

@@ -85,6 +85,7 @@ def explain(plan: Plan) -> Explanation:
         _memory("host", held.pools, held.host_total, held.host_capacity_bytes, is_on_host=True),
         _time(estimate),
         _rates(estimate),
+        _room(plan),
         _cost(estimate),
         _power(plan),
         _storage(estimate),
@@ -227,6 +228,31 @@ def _rates(estimate: Estimate) -> Part:
             items.append(Item(name=name, label=share_label("rate", name), value=interval.best, text=text))
     return Part(id="performance", title=say("explain.performance"), unit="", total=None, items=tuple(items))
 
+
+def _room(plan: Plan) -> Part:
+    """Return how far a training plan reaches on its hardware."""
+    items: list[Item] = []
+    for name, formula in _ROOM if plan.room is not None else ():
+        reach = getattr(plan.room, name)
+        best, surely = (format_bytes(n) if name.endswith("_bytes") else f"{n:,}" for n in (reach.best, reach.surely))
+        items.append(
+            Item(
+                name=name,
+                label=share_label("room", name),
+                value=reach.best,
+                text=best if reach.best == reach.surely else say("explain.surely", best=best, surely=surely),
+                formula=f"compose_training.solve.{formula}",
+                meaning=_meaning("room", name, f"compose_training.solve.{formula}"),
+            )
+        )
+    return Part(id="room", title=say("explain.room"), unit="", total=None, items=tuple(items))
+
+
+_ROOM: Final = (
+    ("micro_batch_size", "largest_micro_batch"),
+    ("seq_len", "longest_sequence"),
+    ("device_bytes", "needed_bytes"),
+)
 
 _MONEY_FORMULAE: Final = {
     "usd_per_million_tokens": "cost.usd_per_million_tokens",

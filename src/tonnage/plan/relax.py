@@ -91,11 +91,11 @@ def resorts(request: Request) -> Iterator[tuple[str, Request]]:
     for number, nodes in _MACHINES:
         where = replace(bare.where, gpus=((_LARGEST_CARD, number),), num_nodes=nodes, is_here=False, reserve_bytes=None)
         text = say("plan.change_machines" if nodes > 1 else "plan.change_machine", num=nodes, value=number, name=name)
-        yield text, _batched(replace(bare, where=where), number * nodes)
+        yield text, batched(replace(bare, where=where), number * nodes)
 
 
-def _batched(request: Request, num_devices: int) -> Request:
-    """Give every device of a training a sequence."""
+def batched(request: Request, num_devices: int) -> Request:
+    """Return the request with a global batch that every device of a training takes an equal part of."""
     load = request.workload
     if not isinstance(load, Training) or load.global_batch_size % num_devices == 0:
         return request

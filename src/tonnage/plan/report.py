@@ -9,11 +9,12 @@ from tonnage.engines import ENGINES, find_engine
 from tonnage.estimate.cost.assumptions import with_given
 from tonnage.estimate.serving_limits import ServingLimits, serving_limits
 from tonnage.estimate.types import Cost, Estimate, Footprint, Interval, Pool
+from tonnage.hardware.names import resolve
 from tonnage.plan.caps import OBJECTIVES, caps_of
 from tonnage.plan.coin import coin_of
 from tonnage.plan.request import arguments, command
 from tonnage.plan.routes import million_usd
-from tonnage.plan.types import Answer, Change, Plan, Rejection, Request, Route
+from tonnage.plan.types import Answer, Change, Plan, Rejection, Request, Room, Route
 from tonnage.workload.types import Serving
 
 if TYPE_CHECKING:  # it needs numpy, which an answer without it does not
@@ -25,7 +26,7 @@ def answer_object(answer: Answer) -> dict[str, Any]:
     return {
         "request": request_object(answer.request),
         "plans": [plan_object(plan) for plan in answer.plans],
-        "rejections": [_rejection(one) for one in answer.rejections],
+        "rejections": [_rejection(one, answer.request) for one in answer.rejections],
         "num_candidates": answer.num_candidates,
         "assumptions": list(answer.assumptions),
         "prices": list(answer.prices),
@@ -135,7 +136,7 @@ def plan_object(plan: Plan) -> dict[str, Any]:
         "rival": plan.rival,
         "risks": list(plan.risks),
         "power": _power(plan),
-        "limits": _limits(plan.estimate),
+        "limits": _limits(plan.estimate) or _room(plan.room),
     }
 
 
@@ -158,6 +159,14 @@ def limits_of(estimate: Estimate) -> ServingLimits | None:
     if not isinstance(estimate.candidate.workload, Serving):
         return None
     return serving_limits(estimate.candidate, find_engine(estimate.candidate.engine).accounting)
+
+
+def _room(room: Room | None) -> dict[str, Any] | None:
+    """Return how far a training plan reaches."""
+    if room is None:
+        return None
+    reaches = {name: getattr(room, name) for name in ("micro_batch_size", "seq_len", "device_bytes")}
+    return {name: {"best": reach.best, "surely": reach.surely} for name, reach in reaches.items()}
 
 
 def _route(route: Route) -> dict[str, Any]:
@@ -331,15 +340,39 @@ def _pools(pools: tuple[Pool, ...], is_host: bool) -> Mapping[str, dict[str, flo
     return found
 
 
-def _rejection(one: Rejection) -> dict[str, Any]:
+def _rejection(one: Rejection, request: Request) -> dict[str, Any]:
     return {
         "what": one.what,
         "reason": one.reason,
         "short_by_bytes": one.short_by_bytes,
         "command": one.command,
         "memory": None if one.estimate is None else _memory(one.estimate.footprint),
+        "limits": _hardware_limits(one.changes, request),
         "changes": [_change(change) for change in one.changes],
     }
+
+
+def _hardware_limits(changes: tuple[Change, ...], request: Request) -> dict[str, Any] | None:
+    """Return the fewest of the same card and the smallest card in the same number that do, of a training request."""
+    if not changes or isinstance(request.workload, Serving) or len(request.where.gpus) != 1:
+        return None
+    number = request.where.gpus[0][1] * request.where.num_nodes
+    asked = resolve(request.where.gpus[0][0]).slug
+    found: dict[str, Any] = {"fewest_gpus": None, "smallest_gpu": None}
+    for change in changes:
+        cluster = change.estimate.candidate.cluster
+        slug = cluster.node.devices[0].slug
+        is_more = cluster.num_devices > number
+        kind = "fewest_gpus" if slug == asked and is_more else "smallest_gpu" if slug != asked and not is_more else None
+        if kind is None or found[kind] is not None:
+            continue
+        found[kind] = {
+            "gpu": slug,
+            "num_gpus": cluster.num_devices,
+            "num_nodes": cluster.num_nodes,
+            "command": change.command,
+        }
+    return found
 
 
 def _change(change: Change) -> dict[str, Any]:

@@ -98,6 +98,23 @@ class Rejection:
 
 
 @noun
+class Reach:
+    """A size at the best estimate, and one at which the upper end of the interval does as well."""
+
+    best: int
+    surely: int
+
+
+@noun
+class Room:
+    """How far a training plan reaches on its hardware, each size alone and everything else as planned."""
+
+    micro_batch_size: Reach  # the largest that fits
+    seq_len: Reach  # the longest that fits
+    device_bytes: Reach  # the least memory of a device that holds the plan
+
+
+@noun
 class Plan:
     """A way that does, with its place among the others and why it stands there."""
 
@@ -110,6 +127,7 @@ class Plan:
     binding: str = ""  # the limit that it comes nearest to
     rival: str = ""  # what is next best
     risks: tuple[str, ...] = ()  # what speaks against relying on it, beside the warnings
+    room: Room | None = None  # of a training plan
 
 
 @noun

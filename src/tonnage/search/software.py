@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tonnage.estimate.types import Candidate, Recompute
 from tonnage.estimate.weights import find_format
+from tonnage.hardware.types import Cluster
 from tonnage.messages import say
 from tonnage.workload.precision import is_plain
 from tonnage.workload.types import Training, TrainingKind
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
 
 _LAYER_FORMATS: Final = "bitsandbytes"  # kind of the formats that are made layer by layer while a model is loaded
 _HALVES: Final = ("bf16", "fp16")
+
+
+def cannot(ways: TrainingWays, kind: TrainingKind, cluster: Cluster) -> str | None:
+    """Return why a training software cannot do a method on some devices, or None."""
+    if kind.value not in ways.methods:
+        return say("search.no_method", name=ways.name, method=kind.value)
+    foreign = next((d for d in cluster.node.devices if d.vendor.lower() not in ways.vendors), None)
+    return say("search.no_vendor", name=ways.name, device=foreign.name) if foreign else None
 
 
 def does_not(ways: TrainingWays, base: Candidate) -> str | None:

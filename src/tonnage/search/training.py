@@ -17,12 +17,11 @@ from tonnage.estimate.compose_training.timing import is_staged
 from tonnage.estimate.compose_training.width import memory_width
 from tonnage.estimate.types import Candidate, Estimate
 from tonnage.hardware.types import Cluster
-from tonnage.messages import say
 from tonnage.model.types import Model
 from tonnage.search.constraints import training_rules
 from tonnage.search.explore import Explored, Fixed, RuledOut, compute_type
 from tonnage.search.rank import beyond
-from tonnage.search.software import does_not, with_kept_experts
+from tonnage.search.software import cannot, does_not, with_kept_experts
 from tonnage.search.training_space import TrainingSpace, TrainingWays, grid_columns, training_space
 from tonnage.workload.precision import Precision
 from tonnage.workload.types import Training, TrainingKind
@@ -43,7 +42,7 @@ def explore_training(
     found = Explored()
     for ways in software:
         base = Candidate(model=model, workload=load, cluster=cluster, engine=ways.name)
-        reason = _cannot(ways, load.kind, cluster)
+        reason = cannot(ways, load.kind, cluster)
         if reason is not None:
             out = RuledOut(engine=ways.name, weights=base.precision.weights, reason=reason)
             found += Explored(ruled_out=(out,), num_candidates=1)
@@ -52,14 +51,6 @@ def explore_training(
             space = training_space(whole, ways, cluster, fixed.values, may_offload=fixed.may_offload)
             found += judge(space)
     return found
-
-
-def _cannot(ways: TrainingWays, kind: TrainingKind, cluster: Cluster) -> str | None:
-    """Return why a training software cannot do what is asked on these devices, or None."""
-    if kind.value not in ways.methods:
-        return say("search.no_method", name=ways.name, method=kind.value)
-    foreign = next((d for d in cluster.node.devices if d.vendor.lower() not in ways.vendors), None)
-    return say("search.no_vendor", name=ways.name, device=foreign.name) if foreign else None
 
 
 def bases(base: Candidate, ways: TrainingWays, fixed: Fixed) -> tuple[Candidate, ...]:
@@ -119,7 +110,7 @@ def _of_rows(x: Mapping[str, Any], rows: np.ndarray, num_rows: int) -> dict[str,
     return {k: v[rows] if np.ndim(v) == 2 and len(v) == num_rows and num_rows > 1 else v for k, v in x.items()}
 
 
-class _Grid:
+class Grid:
     """Memory and rates of the cells of a space that may be, in blocks of layouts."""
 
     def __init__(self, space: TrainingSpace, case: TrainingCase | None = None) -> None:
@@ -181,7 +172,7 @@ def judge(space: TrainingSpace) -> Explored:
     num_rows, num_ways = space.shape
     if not num_rows or not num_ways:
         return Explored()
-    grid = _Grid(space)
+    grid = Grid(space)
     cluster, width = space.base.cluster, np.exp(memory_width(grid.case, grid.constants))
     capacity, host_capacity = grid.case.device.memory_bytes, cluster.node.host.memory_bytes
     rows = np.flatnonzero(grid.alive.any(axis=1))
@@ -203,7 +194,7 @@ def judge(space: TrainingSpace) -> Explored:
     return done + Explored(kept=tuple(_fastest(grid, fits)))
 
 
-def _fastest(grid: _Grid, fits: np.ndarray) -> Iterator[Estimate]:
+def _fastest(grid: Grid, fits: np.ndarray) -> Iterator[Estimate]:
     """Yield the fastest that fits of each kind, the fastest first."""
     space = grid.space
     rate = np.zeros(space.shape)
@@ -274,7 +265,7 @@ def fastest_on_each(
         groups: dict[tuple[object, ...], list[int]] = {}
         for number, cluster in enumerate(clusters):
             first = cluster.node.devices[0]
-            if _cannot(ways, load.kind, cluster) is None:
+            if cannot(ways, load.kind, cluster) is None:
                 staged = is_staged(case_of(Candidate(model=model, workload=load, cluster=cluster, engine=ways.name)))
                 key = compute_type(cluster), first.num_multiprocessors is None, staged
                 groups.setdefault(key, []).append(number)
@@ -300,7 +291,7 @@ def _fastest_of_space(space: TrainingSpace, clusters: Sequence[Cluster]) -> Iter
     candidates = [replace(space.base, cluster=cluster) for cluster in clusters]
     cases = [case_of(one) for one in candidates]
     none = [None] * len(clusters)
-    grid = _Grid(space, replace(cases[0], device=replace(cases[0].device, memory_bytes=_BOUNDLESS)))
+    grid = Grid(space, replace(cases[0], device=replace(cases[0].device, memory_bytes=_BOUNDLESS)))
     rows = np.flatnonzero(grid.alive.any(axis=1))
     if not len(rows):
         return iter(none)
@@ -316,7 +307,7 @@ def _fastest_of_space(space: TrainingSpace, clusters: Sequence[Cluster]) -> Iter
 
 
 def _timed(
-    grid: _Grid,
+    grid: Grid,
     cases: Sequence[Any],
     candidates: Sequence[Candidate],
     rows: np.ndarray,

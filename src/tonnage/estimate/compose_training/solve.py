@@ -2,14 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
 
 from tonnage.estimate.compose_training.case import TrainingCase, filled
 from tonnage.estimate.compose_training.constants import training_constants
 from tonnage.estimate.compose_training.memory import rank_memory
 
 LARGEST: Final = 1 << 24  # of a micro-batch or a length: nothing larger is asked for
+_BOUNDLESS: Final = 1 << 60  # memory of a device on which whatever the allocator caches has room
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A training job whose size is looked for: what is fixed, its columns, and what it may take."""
+
+    case: TrainingCase
+    columns: Mapping[str, Any]
+    host_memory_bytes: float = float("inf")
+    margin: float = 1.0  # factor on the estimate: the upper end of an interval over its best value
+
+    def fits(self, **changed: Any) -> Any:
+        """Whether every pipeline rank and the host hold the job with some columns changed; arrays are columns."""
+        held = _ranks(self.case, {**self.columns, **changed})
+        device, host = (np.maximum.reduce(np.broadcast_arrays(*same)) for same in zip(*held, strict=True))
+        capacity = self.case.device.memory_bytes
+        return (device * self.margin <= capacity) & (host * self.margin <= self.host_memory_bytes)
+
+
+def _ranks(case: TrainingCase, columns: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+    """Return the bytes of the device and of the host of each pipeline rank that may be the fullest."""
+    c, x = training_constants(), filled(columns)
+    ranks = ("first", "last") if np.any(x["pp"] > 1) else ("first",)
+    return [(one.total, one.host_total) for one in (rank_memory(case, c, x, rank, "driver") for rank in ranks)]
+
+
+def needed_bytes(job: Job) -> float:
+    """Return the least memory of a device that a job fits, host memory aside.
+
+    Notes
+    -----
+    Cached segments are given back before a device runs out, so at the best estimate what tensors take decides; a
+    device on which the upper end fits has room for what is cached too.
+    """
+    boundless = replace(job.case, device=replace(job.case.device, memory_bytes=_BOUNDLESS))
+    c, x = training_constants(), filled(job.columns)
+    ranks = ("first", "last") if x["pp"] > 1 else ("first",)
+    held = [rank_memory(boundless, c, x, rank, "driver") for rank in ranks]
+    if job.margin == 1.0:
+        return max(float(one.least) for one in held)
+    return job.margin * max(float(one.total) for one in held)
 
 
 def largest(fits: Callable[[int], bool], *, limit: int = LARGEST) -> int:
@@ -32,35 +77,51 @@ def largest(fits: Callable[[int], bool], *, limit: int = LARGEST) -> int:
     return low
 
 
-def fits_with(case: TrainingCase, columns: dict[str, float], name: str) -> Callable[[int], bool]:
-    """Return whether a job fits its device, and every pipeline rank does, as a function of one column."""
-    c = training_constants()
+def largest_micro_batch(job: Job) -> int:
+    """Return the largest micro-batch that fits, in sequences; 0 when none does.
 
-    def fits(value: int) -> bool:
-        x = filled({**columns, name: value})
-        ranks = ("first", "last") if x["pp"] > 1 else ("first",)
-        need = max(float(rank_memory(case, c, x, rank, "driver").total) for rank in ranks)
-        return need <= case.device.memory_bytes
-
-    return fits
-
-
-def largest_micro_batch(case: TrainingCase, columns: dict[str, float]) -> int:
-    """Return the largest micro-batch that fits, in sequences; 0 when none does."""
-    return largest(fits_with(case, columns, "micro_batch_size"))
-
-
-def longest_sequence(case: TrainingCase, columns: dict[str, float]) -> int:
-    """Return the longest sequence that fits, in tokens; 0 when none does."""
-    return largest(fits_with(case, columns, "seq_len"))
-
-
-def fewest_replicas(case: TrainingCase, columns: dict[str, float], *, limit: int = 4096) -> int:
-    """Return the fewest data-parallel replicas whose shards fit; 0 when even the limit does not.
-
-    Shards shrink with their number, so that what fits on few fits on more.
+    The number of micro-batches in a step stays, so the global batch grows with it.
     """
-    fits = fits_with(case, columns, "dp")
-    if not fits(limit):
-        return 0
-    return limit - largest(lambda n: n < limit and fits(limit - n), limit=limit - 1)
+    return largest(lambda n: bool(job.fits(micro_batch_size=n)))
+
+
+def longest_sequence(job: Job) -> int:
+    """Return the longest sequence that fits, in tokens; 0 when none does.
+
+    Ranks that share a sequence each take an equal part of it, so that only multiples of their number are possible.
+    """
+    step = token_step(job.columns)
+    return step * largest(lambda n: bool(job.fits(seq_len=n * step)), limit=LARGEST // step)
+
+
+def token_step(columns: Mapping[str, Any]) -> int:
+    """Return how many tokens a sequence is longer by at least: two for each context rank, each cut over tensor ranks.
+
+    >>> token_step({"cp": 2, "tp": 4, "has_sequence_parallel": 1}), token_step({})
+    (16, 1)
+    """
+    x = filled(columns)
+    cp, tp = int(x["cp"]), int(x["tp"])
+    return cp * (2 if cp > 1 else 1) * (tp if x["has_sequence_parallel"] else 1)
+
+
+def fewest(job: Job, way: str, numbers: Sequence[int]) -> int:
+    """Return the fewest ranks along one way to split the work that make a job fit; 0 when none of those asked for does.
+
+    Parameters
+    ----------
+    job : Job
+        The job; its other columns stay.
+    way : {"dp", "tp", "pp", "cp", "ep"}
+        Column of the ranks: replicas whose shards shrink with their number, tensor-parallel or pipeline ranks.
+    numbers : sequence of int
+        Numbers that are possible. [1]
+
+    Returns
+    -------
+    int
+        The least of them that fits. [1]
+    """
+    in_order = np.array(sorted(numbers), dtype=float)
+    fits = np.broadcast_to(job.fits(**{way: in_order}), in_order.shape)
+    return int(in_order[int(fits.argmax())]) if fits.any() else 0
