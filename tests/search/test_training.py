@@ -123,7 +123,7 @@ def test_a_cell_is_estimated_as_its_candidate_is(data):
     name = data.draw(st.sampled_from(["megatron", "torchtitan", "deepspeed"]))
     load = Training(kind=TrainingKind.PRETRAIN, seq_len=2048, global_batch_size=16)
     space = data.draw(st.sampled_from(spaces(model, load, "h100-sxm5", 8, name, nodes=2)))
-    grid = training._Grid(space)
+    grid = training.Grid(space)
     rows = np.flatnonzero(grid.alive.any(axis=1))
     some = np.array(data.draw(st.lists(st.sampled_from(rows.tolist()), min_size=1, max_size=3, unique=True)))
     (device, host), rates = grid.memory(some), grid.rates(some)
