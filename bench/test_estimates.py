@@ -12,6 +12,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -89,9 +90,9 @@ def plain() -> object:
 BENCHES = {
     "training, a million candidates, dense": (lambda: training_million(DENSE), 1, arrays, 4.0),
     "training, a million candidates, experts": (lambda: training_million(MOE), 1, arrays, 4.0),
-    "training, one estimate": (lambda: lambda c=training(DENSE): estimate_training(c), 100, plain, 1e-3),
+    "training, one estimate": (lambda: partial(estimate_training, training(DENSE)), 100, plain, 1e-3),
     "serving, one estimate": (
-        lambda: lambda c=serving(DENSE): estimate_serving(c, find_engine("vllm").accounting), 100, plain, 1e-3,
+        lambda: partial(estimate_serving, serving(DENSE), find_engine("vllm").accounting), 100, plain, 1e-3,
     ),
     "serving, 200,000 estimates": (lambda: serving_many(DENSE), 1, arrays, 1.0),
 }  # fmt: skip
