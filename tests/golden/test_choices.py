@@ -237,7 +237,7 @@ def test_06_full_training_of_35b_wants_more_than_two_h100():
     pools = nearest["memory"]["device"]["pools"]
     states = sum(best(pools[name]) for name in ("weights", "gradients", "optimizer_states"))
     assert 2 * states > 7 * 35.1e9  # bytes a parameter, even in pure bf16
-    assert any("h100-sxm5:8" in change["command"] for change in nearest["changes"])
+    assert any(f"h100-sxm5:{n}" in change["command"] for change in nearest["changes"] for n in range(3, 9))
     assert any("--finetune lora" in change["command"] for change in nearest["changes"])
 
 
