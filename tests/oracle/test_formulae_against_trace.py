@@ -23,6 +23,7 @@ from tonnage.model import catalogue
 from tonnage.model.hf import model_from_config
 from tonnage.oracle.ask import cross_check
 from tonnage.oracle.compare import layer_kept_bytes
+from tonnage.oracle.timeline import phases
 from tonnage.oracle.trace import trace
 from tonnage.oracle.types import Job
 from tonnage.workload.precision import Precision
@@ -165,6 +166,21 @@ def test_a_few_layers_tell_what_all_do(changes):
     assert whole.replay is not None
     assert whole.replay.requested_peak_bytes == whole.peak.total_bytes
     assert whole.replay.requested_peak_bytes <= whole.replay.allocated_peak_bytes <= whole.replay.reserved_peak_bytes
+
+
+@pytest.mark.parametrize("changes", [{}, {"recomputes": True}, {"attention": "eager"}, {"kind": TrainingKind.LORA}])
+def test_tensors_without_data_take_what_real_ones_take(monkeypatch, changes):
+    from contextlib import nullcontext
+
+    from tonnage.oracle import step
+
+    job = Job(config=LLAMA, seq_len=32, weights="fp32", compute="fp32", **changes)
+    fake = step.run(job)
+    monkeypatch.setattr(step, "FakeTensorMode", lambda **_: nullcontext())
+    real = step.run(job)
+    assert phases(real).keys() == phases(fake).keys()
+    for name, moment in phases(fake).items():
+        assert phases(real)[name].total_bytes == pytest.approx(moment.total_bytes, rel=2e-3), name
 
 
 def test_parameters_and_states_are_counted_exactly():

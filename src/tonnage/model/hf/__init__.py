@@ -95,5 +95,5 @@ def unknown_family(model_type: str, where: str) -> RequestError:
         f"the family '{model_type[:60]}' is unknown",
         where=where,
         fix="give a .safetensors index or .gguf of the model, whose header is counted instead, "
-        "or add the family (CONTRIBUTING: add a model family)",
+        "trace its training with plan --oracle, or add the family (CONTRIBUTING: add a model family)",
     )
