@@ -67,6 +67,22 @@ def rewritten(engine: str, text: str, values: dict[str, float]) -> str:
     return _ENTRY.sub(one, text)
 
 
+def measured_in(text: str, architectures: set[str]) -> str:
+    """Return a data file that names the kinds of device whose speeds decided its constants."""
+    line = f"architectures = [{', '.join(f'{chr(34)}{name}{chr(34)}' for name in sorted(architectures))}]"
+    table = f"[measured]\n{line}\n\n"
+    text = re.sub(r"\[measured\]\narchitectures = .*\n\n", "", text)
+    return text.replace("[[constant]]", f"{table}[[constant]]", 1) if architectures else text
+
+
+def architectures_of(rows: list[dict]) -> dict[str, set[str]]:
+    """Return by data file the kinds of device that its engine's clear rows were measured on."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for _, _, one in observed([row for row in rows if is_fit_row(row)]):
+        found[one.constants.engine].add(one.load.architecture)
+    return found
+
+
 def fitted_to(rows: list[dict]) -> dict[str, float]:
     """Return the constants of all engines fitted to all clear rows."""
     families = defaultdict(list)
@@ -125,10 +141,12 @@ def main() -> None:
     for key, value in values.items():
         print(f"  {key:70s} {value:.3g}")
     values |= errors_of(rows)
+    measured = architectures_of(rows)
     if not arguments.dry:
         for path in sorted(ENGINES.glob("*.toml")):
             text = path.read_text(encoding="utf-8")
-            path.write_text(rewritten(path.stem, text, values), encoding="utf-8")
+            text = measured_in(rewritten(path.stem, text, values), measured[path.stem])
+            path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
