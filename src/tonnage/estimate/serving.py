@@ -268,6 +268,7 @@ class PrefillWork:
     expert_bytes_seconds: Seconds
     expert_flop_seconds: Seconds
     attention_flop_seconds: Seconds
+    converted_seconds: Seconds  # matrices written once as 16-bit numbers for each chunk
     activation_element_seconds: Seconds  # one byte for each element of hidden and feed-forward vectors
     score_element_seconds: Seconds  # one byte for each pair of tokens and head
     host_bytes_seconds: Seconds
@@ -308,6 +309,7 @@ class ServingRates:
     expert_compute_ratio: Ratio
     expert_tile_tokens: Count  # tokens of an expert at which its matrices reach half their rate
     attention_compute_ratio: Ratio
+    conversion_ratio: Ratio  # of a 16-bit matrix, what is moved to make it from a quantised one for each chunk
     activation_bytes: Count  # moved for each element of hidden and feed-forward vectors
     score_bytes: Count  # moved for each pair of tokens and head; 0 with flash attention
     prefill_layer_seconds: Seconds

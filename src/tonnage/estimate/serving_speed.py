@@ -395,7 +395,8 @@ def _apart_from_matrices(work: PrefillWork, rates: ServingRates, num_prompts: Co
         )
         + num_reading
         * (
-            rates.prefill_layer_seconds * work.num_layers
+            work.converted_seconds / work.num_chunks * rates.conversion_ratio
+            + rates.prefill_layer_seconds * work.num_layers
             + rates.prefill_expert_layer_seconds * work.num_expert_layers
             + rates.expert_start_seconds * work.num_expert_starts
         )
@@ -517,6 +518,14 @@ def prefill_work(load: ServingLoad) -> PrefillWork:
         expert_bytes_seconds=num_chunks * has.total_expert_bytes * touched / ways / bandwidth,
         expert_flop_seconds=2.0 * tokens * sharing * has.device_expert_parameters / ways / rate,
         attention_flop_seconds=attention / load.tp / rate,
+        converted_seconds=2.0
+        * num_chunks
+        * (
+            has.device_matrix_parameters
+            + has.device_expert_parameters * touched * shape.num_experts / max(shape.top_k, 1)
+        )
+        / load.tp
+        / bandwidth,
         activation_element_seconds=tokens * has.total_device_layers * width / load.tp / bandwidth,
         score_element_seconds=pairs * shape.num_heads / load.tp / bandwidth,
         host_bytes_seconds=num_chunks * host_bytes / load.host_bandwidth_bytes_per_s,
@@ -575,6 +584,7 @@ def prefill_seconds(work: PrefillWork, rates: ServingRates) -> Seconds:
         longer_of(dense_flop, dense_bytes)
         + longer_of(expert_flop, expert_bytes)
         + work.attention_flop_seconds / rates.attention_compute_ratio
+        + work.converted_seconds * rates.conversion_ratio
         + work.activation_element_seconds * rates.activation_bytes
         + work.score_element_seconds * rates.score_bytes
         + work.num_chunks * rates.prefill_layer_seconds * work.num_layers
