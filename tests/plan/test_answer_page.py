@@ -133,6 +133,13 @@ def test_one_thing_at_a_time_goes_to_standard_output(tonnage):
         assert got.out == "" or "error" in got.out
 
 
+def test_where_nothing_fits_the_page_says_what_would():
+    refused = api.plan(make_request("Qwen/Qwen3.5-27B", gpus=["rtx-4080"], pins={"precision.weights": "fp16"}))
+    page = write_answer_page(refused)
+    assert "what would make it fit" in page
+    assert page.count("<code>tonnage plan ") >= 1 + len(refused.rejections[0].changes)
+
+
 def test_the_page_speaks_chinese(tonnage):
     assert (
         "速度与权重位数"

@@ -47,6 +47,7 @@ def write_answer_page(answer: Answer, pick: int = 1) -> str:
     if answer.plans:
         body += [_chart(answer), _table(answer)]
         body += _notes(answer)
+    body += _changes(answer)
     body += _lost(answer)
     if answer.plans:
         plan = answer.plans[min(pick, len(answer.plans)) - 1]
@@ -193,6 +194,21 @@ def _notes(answer: Answer) -> Iterator[str]:
     ]
     if items:
         yield f"<ul class=small>{''.join(items)}</ul>"
+
+
+def _changes(answer: Answer) -> Iterator[str]:
+    """Yield what would make it fit, where nothing does, each with its figures and its command."""
+    changes = answer.rejections[0].changes if answer.rejections and not answer.plans else ()
+    if changes:
+        rows = "".join(
+            f"<tr><td>{escape(one.what)}</td><td>{escape(format_bytes(one.estimate.footprint.total.best))}</td>"
+            f"<td>{escape(_written(one.estimate.performance.tokens_per_s))}</td><td><code>{escape(one.command)}</code></td></tr>"
+            for one in changes
+        )
+        head = "".join(
+            f"<th>{escape(say(f'plan.col_{name}'))}</th>" for name in ("change", "device", "rate", "command")
+        )
+        yield f"<h2>{escape(say('plan.changes'))}</h2><table><tr>{head}</tr>{rows}</table>"
 
 
 def _lost(answer: Answer) -> Iterator[str]:
