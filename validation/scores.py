@@ -1,6 +1,6 @@
 """Score the shipped measurements and write SCORES.md: errors by measure, source, engine and card, and the worst rows.
 
-    python validation/scores.py [--only serving|training|choice]   score again (minutes), write scores.json and SCORES.md
+    python validation/scores.py [--only serving|training|choice|siblings]   score again (minutes), write scores.json and SCORES.md
     python validation/scores.py --write                     write SCORES.md from scores.json alone
     python validation/scores.py --check                     exit 1 when SCORES.md is not what scores.json says
     python validation/scores.py --compare FILE…             exit 1 when figures of `tonnage score --json` have moved
@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "validation")]
 
 import regret  # noqa: E402
+import siblings  # noqa: E402
 
 from tonnage import datafiles  # noqa: E402
 from tonnage.calibrate.rows import read_rows, score_rows  # noqa: E402
@@ -37,6 +38,7 @@ PARTS = {
     "training": ("training.jsonl", "bounds.toml"),
 }
 CHOICE = "choice"
+SIBLINGS = "siblings"
 NUM_WORST = 10
 FAR = 0.05  # a smaller error needs no reason
 FEWEST_ROWS = 5  # a smaller group is in scores.json only
@@ -109,6 +111,13 @@ def scored_part(part: str) -> dict[str, Any]:
                 for r in wrong
             ]
     return found
+
+
+def scored(part: str) -> dict[str, Any]:
+    """Score one part of the page."""
+    if part == CHOICE:
+        return rounded(regret.chosen(measured("training")))
+    return rounded(siblings.checked(measured("training"))) if part == SIBLINGS else scored_part(part)
 
 
 def reason(row: dict[str, Any], identity: str, metric: str) -> str:
@@ -185,10 +194,10 @@ def held(part: str, found: dict[str, Any]) -> Iterator[str]:
         yield f"| `{bound['path']}` | {', '.join(limits)} | {percent(value)} |"
 
 
-def broken_down(found: dict[str, Any], name: str) -> Iterator[str]:
+def broken_down(found: dict[str, Any], name: str, leave_out: str = "unit") -> Iterator[str]:
     yield f"| {name} | metric | rows | median | 90 % | bias | inside | width |"
     yield "|---|---|--:|--:|--:|--:|--:|--:|"
-    for metric, stats in found["unit"].items():
+    for metric, stats in found[leave_out].items():
         for value, s in stats["by"][name].items() if metric != "oom" else ():
             if s["n"] >= FEWEST_ROWS and s["covered"]:
                 keys = ("median_ape", "p90_ape", "bias", "interval_coverage", "relative_width")
@@ -263,6 +272,9 @@ def section(part: str, found: dict[str, Any]) -> Iterator[str]:
     yield from ("", "### Fits and failures told wrong", "", *misses(found))
     for leave_out in ("unit", "source"):
         yield from ("", f"### By trust, `--leave-out {leave_out}`", "", *by_trust(found[leave_out]))
+    if part == "training":
+        for name in ("source", "gpu"):
+            yield from ("", f"### {BREAKDOWNS[name]}, `--leave-out source`", "", *broken_down(found, name, "source"))
 
 
 def choice_section(found: dict[str, Any]) -> Iterator[str]:
@@ -274,6 +286,17 @@ def choice_section(found: dict[str, Any]) -> Iterator[str]:
         "measured speed that is given away, *tau* Kendall's rank correlation of predicted and measured speeds."
     )
     yield from ("", regret.sentence(found), "", *regret.table(found))
+
+
+def sibling_section(found: dict[str, Any]) -> Iterator[str]:
+    """Yield how well devices without data are told by their siblings."""
+    yield from ("## Devices without data", "")
+    yield (
+        "`python validation/siblings.py`: each measured device is left out in turn and borrows from the nearest measured "
+        "one, by architecture, memory type and form, then by how much power it has for its peak. Above: fractions of "
+        "specified peak. Below: training runs, with the constants fitted without any run of the device. Errors in percent."
+    )
+    yield from ("", *siblings.section(found))
 
 
 def compact(value: Any, depth: int = 0) -> str:
@@ -297,6 +320,7 @@ def document(stored: dict[str, Any]) -> str:
     for part in PARTS:
         lines += ["", *section(part, stored[part])]
     lines += ["", *choice_section(stored[CHOICE])]
+    lines += ["", *sibling_section(stored[SIBLINGS])]
     return "\n".join(lines) + "\n"
 
 
@@ -324,12 +348,12 @@ def compared(paths: list[Path]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=(*PARTS, CHOICE), help="leave the rest as it is stored")
+    parser.add_argument("--only", choices=(*PARTS, CHOICE, SIBLINGS), help="leave the rest as it is stored")
     parser.add_argument("--write", action="store_true", help="do not score again")
     parser.add_argument("--check", action="store_true", help="compare SCORES.md with scores.json")
     parser.add_argument("--compare", nargs="+", type=Path, metavar="FILE", help="results of tonnage score --json")
     arguments = parser.parse_args()
-    parts = [arguments.only] if arguments.only else [*PARTS, CHOICE]
+    parts = [arguments.only] if arguments.only else [*PARTS, CHOICE, SIBLINGS]
     if arguments.compare:
         stale = compared(arguments.compare)
         print("\n".join(f"stale: {line}; run make scores" for line in stale) or "SCORES.md tells these figures")
@@ -341,7 +365,7 @@ def main() -> None:
         sys.exit(0 if is_same else 1)
     if not arguments.write:
         for part in parts:
-            stored[part] = rounded(regret.chosen(measured("training"))) if part == CHOICE else scored_part(part)
+            stored[part] = scored(part)
         STORED.write_text(compact(stored) + "\n", encoding="utf-8")
     TARGET.write_text(document(stored), encoding="utf-8")
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import exp
+from dataclasses import dataclass, replace
+from math import exp, log
 from typing import Any, Final
 
 import numpy as np
 
+from tonnage.calibrate.devices import device_of
 from tonnage.calibrate.fit import Constant, Fit, Floats, fit, weights_of
 from tonnage.calibrate.training_rows import (
     TrainingRow,
@@ -30,7 +31,10 @@ from tonnage.estimate.compose_training import (
 )
 from tonnage.estimate.compose_training.case import filled
 from tonnage.estimate.compose_training.constants import CALIBRATION
-from tonnage.estimate.compose_training.width import memory_width, time_width
+from tonnage.estimate.compose_training.evidence import Evidence, Setup, setup_of
+from tonnage.estimate.compose_training.width import CAUSES, half_width, width_causes
+from tonnage.hardware import siblings
+from tonnage.hardware.prices import base_slug
 from tonnage.units import GIB
 
 MEASURED_FIELDS: Final = (
@@ -108,8 +112,7 @@ def fit_part(part: str, items: Sequence[Prepared], measured: Floats, raw: Sequen
 
     configurations = [configuration_key(row) for row in raw]
     families = [str(row.get("family") or row.get("source_key") or row["id"]) for row in raw]
-    key = {"unit": "unit", "source": "source_key", None: ""}[leave_out]
-    folds = [str(row.get(key) or row.get("source") or row["id"]) for row in raw] if leave_out else None
+    folds = [fold_key(row, leave_out) for row in raw] if leave_out else None
     weights = weights_of(configurations, families)
     return fit(evaluate, constants, measured, weights, folds, start=fixed, prior_share=_PRIOR_SHARES[part])
 
@@ -148,7 +151,7 @@ def fold_constants(
         return {part: {"": dict(shipped)} for part in PARTS}
     result: dict[str, dict[str, dict[str, float]]] = {}
     for part in PARTS:
-        used = [row for row in rows if row["id"] in items and is_fit_row(part, row, items[row["id"]])]
+        used = fit_rows(part, rows, items)
         if not used:
             result[part] = {"": dict(shipped)}
             continue
@@ -160,12 +163,111 @@ def fold_constants(
     return result
 
 
+def fold_key(row: Row, leave_out: str | None) -> str:
+    """Return the fold that a row is left out with, "" when none is."""
+    if leave_out == "device":
+        return base_slug(device_of(row)[0])
+    key = {"unit": "unit", "source": "source_key", None: ""}[leave_out]
+    return str(row.get(key) or row.get("source") or row["id"]) if leave_out else ""
+
+
+def fit_rows(part: str, rows: Sequence[Row], items: Mapping[str, Prepared]) -> list[Row]:
+    """Return the rows that the constants of a part are fitted to."""
+    return [row for row in rows if row["id"] in items and is_fit_row(part, row, items[row["id"]])]
+
+
+def fold_evidence(
+    part: str, rows: Sequence[Row], items: Mapping[str, Prepared], leave_out: str | None
+) -> dict[str, Evidence]:
+    """Return what constants fitted without each fold rest on; the key "" holds that of no fold."""
+    setups = [(fold_key(row, leave_out), item_setup(items[row["id"]])) for row in fit_rows(part, rows, items)]
+    folds = {fold for fold, _ in setups if fold}
+    return {"": Evidence.of(setup for _, setup in setups)} | {
+        fold: Evidence.of(setup for one, setup in setups if one != fold) for fold in folds
+    }
+
+
+def item_setup(item: Prepared) -> Setup:
+    """Return the set-up of a row."""
+    return setup_of(item.case, float(item.columns["seq_len"]))
+
+
+def causes_of(part: str, item: Prepared, constants: Mapping[str, Any], evidence: Evidence | None) -> dict[str, float]:
+    """Return how much of each cause of an interval's width a row's prediction has."""
+    launched = 0.0
+    if part == "time":
+        timing = step_timing(item.case, constants, item.columns)
+        launched = float(timing.parts["launches"]) / float(timing.total)
+    return width_causes(
+        part,
+        item.case,
+        float(item.columns["seq_len"]),
+        launched=launched,
+        num_unknown=num_unknown(item),
+        evidence=evidence,
+    )
+
+
+def borrowing(item: Prepared, without: str) -> Prepared:
+    """Return a row whose device's own measured fractions of peak are not known."""
+    device = item.case.device
+    case = replace(
+        item.case,
+        matmul_lender=siblings.lender(device, siblings.MATMUL, {without}),
+        stream_lender=siblings.lender(device, siblings.STREAM, {without}),
+    )
+    return replace(item, case=case)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A row predicted by constants fitted without its fold."""
+
+    row: Row
+    item: Prepared
+    fold: str
+    error: float  # log(predicted / measured)
+    causes: dict[str, float]  # of its interval's width
+
+
+def left_out(part: str, rows: Sequence[Row], items: Mapping[str, Prepared], leave_out: str) -> list[LeftOut]:
+    """Predict each row that is fitted to by constants fitted without its fold: a unit, a source or a device.
+
+    A device that is left out lends nothing either: it borrows from its nearest sibling.
+    """
+    used = fit_rows(part, rows, items)
+    chosen = [items[row["id"]] for row in used]
+    measured = np.array([measured_for(part, row, item) for row, item in zip(used, chosen, strict=True)])
+    found = fit_part(part, chosen, measured, used, leave_out)
+    evidence = fold_evidence(part, rows, items, leave_out)
+    shipped = training_constants()
+    result = []
+    for row, item, value, residual in zip(used, chosen, measured, found.left_out_residuals, strict=True):
+        fold = fold_key(row, leave_out)
+        c = {**shipped, **found.fold_values[fold]}
+        one, error = item, float(residual)
+        if leave_out == "device" and part == "time":
+            one = borrowing(item, fold)
+            error = log(float(predicted_step(one, c)[0]) / value)
+        causes = causes_of(part, one, c, evidence[fold])
+        result.append(LeftOut(row=row, item=one, fold=fold, error=error, causes=causes))
+    return result
+
+
+def width_ranges(part: str) -> dict[str, tuple[float, float]]:
+    """Return what each cause may add to a half-width."""
+    known = table(CALIBRATION)
+    return {
+        name: (known[f"width.{part}.{name}"]["low"], known[f"width.{part}.{name}"]["high"]) for name in CAUSES[part]
+    }
+
+
 def score_training(rows: Sequence[Row], leave_out: str | None) -> list[Scored]:
     """Predict each measured quantity of training rows."""
     prepared, refused = prepare(rows)
     items = {item.row.row["id"]: item for item in prepared}
     folds = fold_constants(rows, items, leave_out)
-    key = {"unit": "unit", "source": "source_key", None: ""}[leave_out]
+    evidence = {part: fold_evidence(part, rows, items, leave_out) if leave_out else {} for part in PARTS}
     scored: list[Scored] = []
     for row in rows:
         about = labels(row)
@@ -175,10 +277,11 @@ def score_training(rows: Sequence[Row], leave_out: str | None) -> list[Scored]:
         if row["id"] in refused:
             scored += [Scored(metric=m, measured=v, refused=refused[row["id"]], **about) for m, v in metrics]
             continue
-        fold = str(row.get(key) or row.get("source") or row["id"]) if leave_out else ""
+        fold = fold_key(row, leave_out)
         chosen = {part: folds[part].get(fold, folds[part][""]) for part in PARTS}
+        seen = {part: evidence[part].get(fold, evidence[part].get("")) for part in PARTS}
         for metric, measured in metrics:
-            scored.append(_scored(items[row["id"]], metric, measured, chosen, about))
+            scored.append(_scored(items[row["id"]], metric, measured, chosen, seen, about))
     return scored
 
 
@@ -187,24 +290,24 @@ def _scored(
     metric: str,
     measured: float | bool,
     constants: Mapping[str, Mapping[str, float]],
+    evidence: Mapping[str, Evidence | None],
     about: dict[str, Any],
 ) -> Scored:
     if metric == "oom":
         need = memory_of(item.case, item.columns, constants["memory"], "driver", "max").total
         return Scored(metric=metric, measured=measured, predicted=bool(need > item.case.device.memory_bytes), **about)
-    about_width = {"num_unknown": num_unknown(item), "has_lengths": "lengths" not in item.row.unknown}
-    if metric == "peak_mem_gib":
-        value = float(predicted_bytes(item, constants["memory"])) / GIB
-        width = memory_width(item.case, constants["memory"], **about_width)
+    part = "memory" if metric == "peak_mem_gib" else "time"
+    c = constants[part]
+    if part == "memory":
+        value = float(predicted_bytes(item, c)) / GIB
     else:
-        c = constants["time"]
-        timing = step_timing(item.case, c, item.columns)
-        seconds, tokens = float(timing.total), predicted_step(item, c)[1]
+        seconds, tokens = predicted_step(item, c)
         if metric == "step_time_s":
-            value = seconds / (item.columns["num_micro_batches"] if item.row.step_is_micro else 1)
+            value = float(seconds) / (item.columns["num_micro_batches"] if item.row.step_is_micro else 1)
         else:
-            value = tokens / seconds
-        width = time_width(item.case, c, float(timing.parts["launches"]) / seconds, **about_width)
+            value = tokens / float(seconds)
+    causes = causes_of(part, item, c, evidence[part])
+    width = half_width(part, causes, c, has_lengths="lengths" not in item.row.unknown)
     low, high = value * exp(-width), value * exp(width)
     return Scored(metric=metric, measured=measured, predicted=value, low=low, high=high, **about)
 

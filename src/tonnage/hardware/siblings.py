@@ -16,11 +16,12 @@ STEPS: Final = (
     "same architecture, memory type and form",
     "same architecture and memory type",
     "same generation and memory type",
-    "same generation",
     "same maker and memory type",
+    "same generation",
     "same memory type",
     "any",
 )
+OTHER_GENERATION: Final = 4  # the first step that leaves a device's generation or its kind of memory
 MATMUL: Final = ("matmul",)
 STREAM: Final = ("memory-stream", "memory-read")
 _HALF: Final = ("bf16", "fp16")
@@ -90,6 +91,11 @@ def _measured(operations: tuple[str, ...]) -> tuple[tuple[_Traits, float], ...]:
     return tuple((_traits(ecosystem.device_of(slug)), ratio) for slug, ratio in sorted(best.items()))
 
 
+def measured_devices(operations: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the slugs of the devices measured in one of some operations."""
+    return tuple(traits.slug for traits, _ in _measured(operations))
+
+
 def step_between(one: _Traits, other: _Traits) -> int:
     """Return the first of STEPS that two devices satisfy."""
     same_memory = one.memory_family == other.memory_family
@@ -100,8 +106,8 @@ def step_between(one: _Traits, other: _Traits) -> int:
         same_architecture and same_memory and one.form == other.form,
         same_architecture and same_memory,
         same_generation and same_memory,
-        same_generation,
         one.vendor == other.vendor and same_memory,
+        same_generation,
         same_memory,
     )
     return next((i for i, holds in enumerate(tests) if holds), len(tests))

@@ -173,7 +173,7 @@ def judge(space: TrainingSpace) -> Explored:
     if not num_rows or not num_ways:
         return Explored()
     grid = Grid(space)
-    cluster, width = space.base.cluster, np.exp(memory_width(grid.case, grid.constants))
+    cluster, width = space.base.cluster, np.exp(_memory_width(grid.case, grid))
     capacity, host_capacity = grid.case.device.memory_bytes, cluster.node.host.memory_bytes
     rows = np.flatnonzero(grid.alive.any(axis=1))
     lacking = np.full(space.shape, np.inf)
@@ -286,6 +286,12 @@ def _better(one: Fastest | None, other: Fastest | None) -> Fastest | None:
     return max(one, other, key=lambda fastest: (fastest.is_sure, fastest.tokens_per_s))
 
 
+def _memory_width(case: TrainingCase, grid: Grid) -> float:
+    workload = grid.space.base.workload
+    assert isinstance(workload, Training)
+    return memory_width(case, grid.constants, workload.seq_len)
+
+
 def _fastest_of_space(space: TrainingSpace, clusters: Sequence[Cluster]) -> Iterator[Fastest | None]:
     """Yield the fastest cell that fits on each cluster: memory once, times of all devices together."""
     candidates = [replace(space.base, cluster=cluster) for cluster in clusters]
@@ -297,7 +303,7 @@ def _fastest_of_space(space: TrainingSpace, clusters: Sequence[Cluster]) -> Iter
         return iter(none)
     needs = [grid.needs(some) for some in _blocks(rows, space.shape[1])]
     least, device, host = (np.concatenate(part) for part in zip(*needs, strict=True))
-    width = np.exp(memory_width(cases[0], grid.constants))
+    width = np.exp(_memory_width(cases[0], grid))
     capacity = np.array([case.device.memory_bytes for case in cases], dtype=float)[:, None, None]
     host_capacity = np.array([one.node.host.memory_bytes for one in clusters], dtype=float)[:, None, None]
     sure = (device * width <= capacity) & (host * width <= host_capacity) & grid.alive[rows]

@@ -274,9 +274,9 @@ def estimate_training(candidate: Candidate) -> Estimate:
     assert isinstance(workload, Training)
     capacity = case.device.memory_bytes
     c = training_constants()
-    held = memory_width(case, c)
+    held = memory_width(case, c, workload.seq_len)
     launched = float(result.time_parts["launches"]) / float(result.step_seconds)
-    timed = time_width(case, c, launched)
+    timed = time_width(case, c, workload.seq_len, launched)
     footprint = Footprint(
         capacity_bytes=capacity,
         pools=_pools(result, held),
