@@ -47,4 +47,6 @@ def test_measured_fields_do_not_tell_the_prediction():
     one = train_probe.rows_of(train_probe.CASES[0], FOUND, CARD, "")
     other = train_probe.rows_of(train_probe.CASES[0], {k: 3 * v for k, v in FOUND.items()}, CARD, "")
     speeds = ("peak_mem_gib", "step_time_s", "tokens_per_s_per_gpu")
-    assert [[r["predicted"].get(k) for k in speeds] for r in one] == [[r["predicted"].get(k) for k in speeds] for r in other]
+    assert [[r["predicted"].get(k) for k in speeds] for r in one] == [
+        [r["predicted"].get(k) for k in speeds] for r in other
+    ]
