@@ -74,6 +74,22 @@ def test_an_8_bit_cache_lets_llama_8b_read_32k_on_8_gb():
     assert limits["max_num_seqs"] is None
 
 
+@pytest.mark.parametrize(
+    ("flag", "value", "step"),
+    [("--utilization", "0.6", -0.01), ("--max-num-seqs", "4096", 1)],
+    ids=["share", "sequences"],
+)
+def test_a_pinned_limit_of_an_engine_is_moved_as_far_as_it_takes(flag, value, step):
+    about = "Qwen/Qwen3-8B --serve --gpu rtx-4090 --engine vllm --quant bf16"
+    code, said = answer(f"{about} {flag} {value}")
+    assert code == 3
+    commands = [change["command"] for change in said["rejections"][0]["changes"]]
+    cure = next(words for words in map(str.split, commands) if flag in words and words[words.index(flag) + 1] != value)
+    found = cure[cure.index(flag) + 1]
+    assert answer(f"{about} {flag} {found}")[0] == 0
+    assert answer(f"{about} {flag} {round(float(found) + step, 2):g}")[0] == 3
+
+
 def test_every_cure_is_computed_again():
     """What is said to make the 27B fit does so when its command is run."""
     _, said = answer(f"{DENSE} --serve --gpu rtx-4080 --quant fp16")

@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from tonnage.engines import find_engine
+from tonnage.estimate.compose_serving import serving_load
+from tonnage.estimate.serving_limits import largest_num_seqs, least_utilization_ratio
 from tonnage.estimate.types import Estimate
 from tonnage.hardware.catalogue import devices
 from tonnage.hardware.types import Device
@@ -92,6 +95,7 @@ def _said(name: str, **values: object) -> Callable[[Estimate], str]:
 
 def _trials(scene: Scene, price: Price) -> Iterator[Trial]:
     yield from _wider_limits(scene, price)
+    yield from _exact_settings(scene)
     yield from _without_pins(scene, price)
     if (
         scene.request.where.reserve_bytes is None
@@ -133,8 +137,27 @@ _PIN_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "layout": ("layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.dp"),
     "offload": ("offload.optimizer", "offload.parameters", "offload.num_cpu_layers", "offload.num_cpu_expert_layers"),
     "weights": ("precision.weights", "precision.gradients", "precision.has_fp32_master"),
-    "settings": ("settings.max_num_seqs", "settings.max_batched_tokens", "settings.utilization_ratio"),
+    "step": ("settings.max_batched_tokens",),
 }
+
+
+def _exact_settings(scene: Scene) -> Iterator[Trial]:
+    """Yield the pinned limits of an engine as far as they have to move: most sequences, least share of the device."""
+    request, short = scene.request, explore(scene).short
+    paths = {"settings.max_num_seqs": "num_seqs", "settings.utilization_ratio": "utilization"}
+    if not short or not isinstance(request.workload, Serving) or not paths.keys() & request.pins.keys():
+        return
+    candidate = min(short, key=lambda one: one.footprint.total.best - one.footprint.capacity_bytes).candidate
+    accounting = find_engine(candidate.engine).accounting
+    load = serving_load(candidate, accounting)
+    found = {
+        "settings.max_num_seqs": largest_num_seqs(load, accounting),
+        "settings.utilization_ratio": least_utilization_ratio(load, accounting),
+    }
+    for path, value in found.items():
+        if path in request.pins and value:
+            pins: dict[str, Scalar] = {**request.pins, path: value}
+            yield _said(paths[path], value=value), replace(request, pins=pins)
 
 
 def _without_pins(scene: Scene, price: Price) -> Iterator[Trial]:
@@ -184,6 +207,7 @@ def _describe(name: str, estimate: Estimate) -> str:
         "recompute": candidate.recompute.value,
         "optimizer": candidate.optimizer,
         "zero": candidate.layout.zero_stage,
+        "step": "",
         "layout": " ".join(f"{way}{n}" for way in ("dp", "tp", "pp") if (n := getattr(candidate.layout, way)) > 1)
         or "1",
     }
