@@ -80,7 +80,7 @@ def test_an_8_bit_cache_lets_llama_8b_read_32k_on_8_gb():
     ids=["share", "sequences"],
 )
 def test_a_pinned_limit_of_an_engine_is_moved_as_far_as_it_takes(flag, value, step):
-    about = "Qwen/Qwen3-8B --serve --gpu rtx-4090 --engine vllm --quant bf16"
+    about = "Qwen/Qwen3-8B --serve --gpu rtx-4090 --engine vllm --quant bf16 --kv fp16"
     code, said = answer(f"{about} {flag} {value}")
     assert code == 3
     commands = [change["command"] for change in said["rejections"][0]["changes"]]
