@@ -22,6 +22,7 @@ from tonnage.calibrate.row_models import model_of_row
 from tonnage.engines.sglang.accounting import default_limits as sglang_limits
 from tonnage.engines.vllm.accounting import default_limits
 from tonnage.estimate.compose_serving import (
+    multiplied_in,
     serving_load,
     short_by_bytes,
     smallest_num_cpu_expert_layers,
@@ -135,7 +136,7 @@ def case_of_row(row: Row) -> Case:
         ),
         engine=engine,
         layout=layout,
-        precision=Precision(weights=weights, kv=keys, compute=_compute(weights, devices[0], engine)),
+        precision=Precision(weights=weights, kv=keys, compute=multiplied_in(weights, devices[0], engine)),
         offload=_offload(
             row, named.model.num_layers, any(_is_moe(named.model.layers[i]) for i in range(named.model.num_layers))
         ),
@@ -289,15 +290,6 @@ def _link(row: Row, devices: tuple[Device, ...]) -> Link | None:
         )
     rate = {3: 15.75e9, 4: 31.5e9, 5: 63e9}.get(first.pcie_generation or 4, 31.5e9)
     return Link(name="pcie", kind="pcie", bytes_per_s=rate, achieved_ratio=0.4, latency_seconds=2.5e-5)
-
-
-def _compute(weights: str, device: Device, engine: str) -> str:
-    """Return the type in which matrices are multiplied: the weights' own where device and engine have it."""
-    is_server = "hbm" in device.memory_type.lower() or engine == "tensorrt-llm"
-    for word, kind in (("nvfp4", "fp4"), ("mxfp4", "fp8"), ("fp8", "fp8")):
-        if word in weights and device.flop_per_s.get(kind) and (is_server or kind != "fp4"):
-            return kind
-    return "fp16" if device.flop_per_s.get("fp16") else "bf16"
 
 
 def _offload(row: Row, num_layers: int, is_moe: bool) -> Offload:

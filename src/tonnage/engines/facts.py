@@ -247,7 +247,7 @@ def scope_of(load: ServingLoad) -> dict[str, str]:
         else "codebook"
         if weights.startswith(("iq", "tq"))
         else "quantized",
-        "compute": {0.5: "fp4", 1.0: "fp8"}.get(float(load.compute_bytes_per_element), "wide"),
+        "compute": load.multiplied_in,
         "attention": _attention(load),
         "library": load.library.partition("+")[0],
         "cache": "grouped" if _shares_heads(load) else "own",

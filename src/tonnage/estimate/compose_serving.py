@@ -27,6 +27,7 @@ from tonnage.estimate.types import (
     TimePart,
 )
 from tonnage.estimate.weights import find_format, weights_bytes
+from tonnage.hardware.types import Device
 from tonnage.units import Bytes, format_bytes
 from tonnage.workload.precision import BYTES_PER_ELEMENT
 from tonnage.workload.types import Serving
@@ -35,6 +36,7 @@ __all__ = [
     "estimate_serving",
     "largest_concurrency",
     "largest_context",
+    "multiplied_in",
     "serving_load",
     "short_by_bytes",
     "smallest_num_cpu_expert_layers",
@@ -65,7 +67,16 @@ def serving_load(candidate: Candidate, accounting: EngineAccounting) -> ServingL
         )
     device, host, link = node.devices[0], node.host, node.intra_link
     compute = candidate.precision.compute
-    flop_per_s = device.flop_per_s.get(compute) or device.flop_per_s.get("fp16") or device.flop_per_s.get("fp32") or 0.0
+    numbers = (
+        compute if compute in ("fp8", "fp4") else multiplied_in(candidate.precision.weights, device, candidate.engine)
+    )
+    flop_per_s = (
+        device.flop_per_s.get(numbers)
+        or device.flop_per_s.get(compute)
+        or device.flop_per_s.get("fp16")
+        or device.flop_per_s.get("fp32")
+        or 0.0
+    )
     pcie = host.pcie
     extra = candidate.settings.extra
     shape = serving_shape(candidate.model, candidate.precision.weights)
@@ -114,6 +125,7 @@ def serving_load(candidate: Candidate, accounting: EngineAccounting) -> ServingL
         num_draft_tokens=float(extra.get("draft_tokens", "0")),
         num_draft_layers=int(extra.get("draft_layers", "0")),
         has_draft_head=extra.get("draft", "") == "mtp",
+        multiplied_in=numbers,
         weights_format=candidate.precision.weights,
         cache_format=kv,
         version=extra.get("version", ""),
@@ -136,6 +148,15 @@ def _projector_bytes(candidate: Candidate) -> float:
             f"'{chosen[:40]}' is not a plain format", where="--set settings.extra.mmproj", fix="bf16, fp16 or fp32"
         )
     return float(weights_bytes(candidate.model, found.name)["vision_audio"])
+
+
+def multiplied_in(weights: str, device: Device, engine: str) -> str:
+    """Return the type in which matrices are multiplied: the weights' own where device and engine have it."""
+    is_server = "hbm" in device.memory_type.lower() or engine == "tensorrt-llm"
+    for word, kind in (("nvfp4", "fp4"), ("mxfp4", "fp8"), ("fp8", "fp8")):
+        if word in weights and device.flop_per_s.get(kind) and (is_server or kind != "fp4"):
+            return kind
+    return "fp16" if device.flop_per_s.get("fp16") else "bf16"
 
 
 def short_by_bytes(load: ServingLoad, needs: ServingMemory) -> Bytes:

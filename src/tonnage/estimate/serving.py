@@ -186,6 +186,7 @@ class ServingLoad:
     num_draft_layers: Count = 0  # attention layers that the draft adds to the cache
     projector_bytes: Bytes = 0.0  # an encoder in a file of its own, where it is loaded beside the model
     has_draft_head: bool = False  # the checkpoint's own multi-token prediction drafts
+    multiplied_in: str = "fp16"  # type of the numbers that matrices are multiplied in
     weights_format: str = "bf16"
     cache_format: str = "fp16"
     version: str = ""
