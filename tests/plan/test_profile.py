@@ -200,3 +200,18 @@ def test_every_quantity_is_told():
         assert about.kind in ("bytes", "ratio")
         assert about.noise > 0 < about.spread
         assert 0 <= about.share <= 1 >= about.narrowed > 0
+
+
+def test_this_machine_takes_what_was_measured_on_it():
+    from tonnage.hardware.sample import DeviceSample, HostSample, MachineSample
+
+    def here(name, *lessons):
+        card = DeviceSample(index=0, name=name, memory_bytes=24 * GIB, free_bytes=23 * GIB)
+        machine = MachineSample(host=HostSample(available_bytes=64 * GIB), devices=(card,))
+        request = make_request(MODEL, is_here=True, limits={"engines": ("vllm",)}, pins={"precision.weights": "bf16"})
+        return answer(request, read_spec(MODEL), machine, profile=Profile(lessons=lessons)).plans[0].estimate
+
+    card = "NVIDIA GeForce RTX 4090"
+    assert here(card, lesson()) != here(card)
+    assert here(card, lesson(machine="box")) == here(card)
+    assert here("NVIDIA GeForce RTX 3090", lesson()) == here("NVIDIA GeForce RTX 3090")
