@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -370,3 +371,21 @@ def test_money_is_told_in_the_currency_that_was_asked_in():
     assert (
         "to buy, USD" not in call_tonnage("plan", "Qwen/Qwen3-8B", "--budget", "3000 USD", "--engine", "llama.cpp").out
     )
+
+
+def test_what_takes_longer_than_a_second_says_so(monkeypatch, capsys):
+    from tonnage.cli import options
+
+    monkeypatch.setattr(options, "_SILENT_SECONDS", 0.01)
+    with options.waiting("a file or a pipe", is_quiet=False):
+        time.sleep(0.1)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    for is_quiet in (False, True):
+        with options.waiting("still looking", is_quiet=is_quiet):
+            time.sleep(0.1)
+        assert ("still looking" in capsys.readouterr().err) == (not is_quiet)
+    monkeypatch.setattr(options, "_SILENT_SECONDS", 60.0)
+    with options.waiting("still looking", is_quiet=False):
+        pass
+    assert capsys.readouterr().err == ""

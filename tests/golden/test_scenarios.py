@@ -198,7 +198,8 @@ def test_two_h100_and_the_35b_mixture():
         "num_gpus": 2,
         "num_nodes": 1,
     }
-    code, said = answer(f"{MOE} --finetune full --gpu h100-sxm5:2")
+    stays = "--set offload.optimizer=false --set offload.parameters=false"
+    code, said = answer(f"{MOE} --finetune full --gpu h100-sxm5:2 {stays}")
     assert code == 3
     assert said["rejections"][0]["short_by_bytes"] > 20 * GIB
 
@@ -215,9 +216,13 @@ def test_a_trillion_parameters_and_eight_a100():
 
 def test_seventy_billion_and_eight_a100():
     name = "meta-llama/Llama-3.1-70B-Instruct"
-    code, said = answer(f"{name} --finetune full --gpu a100-drive-32gb:8")
+    stays = "--set offload.optimizer=false --set offload.parameters=false"
+    code, said = answer(f"{name} --finetune full --gpu a100-drive-32gb:8 {stays}")
     assert code == 3
     assert said["rejections"][0]["short_by_bytes"] > 20 * GIB
+    code, said = answer(f"{name} --finetune full --gpu a100-sxm4-80gb:8")
+    assert code == 0
+    assert said["plans"][0]["offload"]["optimizer"]  # a server's memory carries what the cards do not
     code, _ = answer(f"{name} --finetune lora --gpu a100-sxm4-80gb:8")
     assert code == 0
 

@@ -90,3 +90,11 @@ def test_the_least_change_keeps_the_engine():
 def test_an_unofficial_board_is_a_risk():
     plan = api.plan(make_request(SMALL, gpus=["rtx-4090-48gb-mod"])).plans[0]
     assert any("unofficial" in text for text in plan.risks)
+
+
+def test_what_cannot_be_is_counted_by_its_reason():
+    answer = api.plan(make_request(SMALL, goal="pretrain", gpus=["h100-sxm5:8"]))
+    counts = [one.num_candidates for one in answer.why_not]
+    assert counts == sorted(counts, reverse=True)
+    assert 0 < sum(counts) < answer.num_candidates
+    assert len({(one.engine, one.reason) for one in answer.why_not}) == len(counts)

@@ -12,7 +12,7 @@ from tonnage.hardware.host import default_host
 from tonnage.hardware.sample import DeviceSample, HostSample, MachineSample
 from tonnage.plan.request import make_request
 from tonnage.plan.types import Where
-from tonnage.plan.where import DEFAULT_HOST, DESKTOP_RESERVE_BYTES, parse_host, place, place_here
+from tonnage.plan.where import DESKTOP_RESERVE_BYTES, parse_host, place, place_here, usual_host_of
 from tonnage.units import GIB, MIB
 
 CARD = DeviceSample(
@@ -32,7 +32,34 @@ HERE = Where(is_here=True)
 
 
 def test_the_default_host_is_the_one_that_is_said():
-    assert replace(parse_host(DEFAULT_HOST), is_assumed=True) == default_host()
+    assert replace(parse_host("64 GiB ddr5-5600 x2"), is_assumed=True) == default_host()
+
+
+@pytest.mark.parametrize(
+    ("gpu", "count", "gibibytes", "words"),
+    [
+        ("rtx-4090", 2, 64, "64 GiB ddr5-5600 x2"),
+        ("rtx-4090", 4, 256, "ddr5-4800 x8"),
+        ("rtx-pro-6000", 8, 512, "ddr5-4800 x16"),
+        ("a100-sxm4-80gb", 8, 1024, "ddr4-3200 x16"),
+        ("h100-sxm5", 8, 1024, "ddr5-4800 x16, pcie5 x16, 96 cores"),
+    ],
+)
+def test_the_usual_host_grows_with_the_cards_and_is_said(gpu, count, gibibytes, words):
+    placed = place(Where(gpus=((gpu, count),)))
+    assert placed.cluster.node.host.memory_bytes == gibibytes * GIB
+    assert any(words in text and "--host" in text for text in placed.assumptions)
+    assert parse_host(usual_host_of(placed.cluster.node.devices)).memory_bytes == gibibytes * GIB
+
+
+@pytest.mark.parametrize(("gpu", "rate"), [("h100-sxm5", 50e9), ("a100-sxm4-80gb", 25e9), ("rtx-4090", 12.5e9)])
+def test_the_network_between_machines_is_assumed_by_the_kind_of_card_and_said(gpu, rate):
+    placed = place(Where(gpus=((gpu, 8),), num_nodes=2))
+    assert placed.cluster.inter_link.bytes_per_s == rate
+    assert any("--network" in text for text in placed.assumptions)
+    named = place(Where(gpus=((gpu, 8),), num_nodes=2, network="eth-25"))
+    assert named.cluster.inter_link.bytes_per_s == 3.125e9
+    assert not any("--network" in text for text in named.assumptions)
 
 
 def test_a_game_card_leaves_room_for_the_desktop_and_says_so():
@@ -97,4 +124,4 @@ def test_several_machines_are_joined_by_a_network_that_is_said():
     placed = place(Where(gpus=(("h100-sxm5", 8),), num_nodes=2))
     assert placed.cluster.num_devices == 16
     assert placed.cluster.inter_link is not None
-    assert any("100 Gb/s" in text for text in placed.assumptions)
+    assert any("400 Gb/s" in text for text in placed.assumptions)

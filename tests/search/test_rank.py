@@ -144,3 +144,6 @@ def test_the_widest_layouts_are_those_of_the_measurements():
     rows = [json.loads(line) for line in datafiles.text("measurements/training.jsonl").splitlines()]
     for way, most in rank.MOST_MEASURED.items():
         assert max(row.get(way) or 1 for row in rows) == most
+    assert max(row.get("n_gpus") or 1 for row in rows) == rank.MOST_DEVICES_MEASURED["all"]
+    moved = [row for row in rows if "offload" in str(row.get("offload")).lower()]
+    assert max(row.get("n_gpus") or 1 for row in moved) == rank.MOST_DEVICES_MEASURED["offload"]

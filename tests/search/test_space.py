@@ -82,3 +82,12 @@ def test_micro_batches_divide_the_global_batch(total, dp):
     options = micro_batches(total, dp)
     assert bool(options) == (total % dp == 0)
     assert all(total % (dp * option) == 0 for option in options)
+
+
+def test_copies_that_share_experts_are_a_layout_of_their_own():
+    plain = serving_layouts(SPARSE, 4, 4, WAYS)
+    shared = serving_layouts(SPARSE, 4, 4, WAYS, "copies")
+    assert set(plain) < set(shared)
+    assert {layout.ep for layout in set(shared) - set(plain)} == {4, 2}
+    assert all(layout.ep in (1, layout.tp * layout.dp) for layout in shared)
+    assert serving_layouts(DENSE, 4, 4, WAYS, "copies") == serving_layouts(DENSE, 4, 4, WAYS)

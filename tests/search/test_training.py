@@ -23,9 +23,9 @@ from tonnage.estimate.compose_training.stack import stacked
 from tonnage.estimate.types import Candidate, Layout, Offload, Recompute
 from tonnage.plan.types import Where
 from tonnage.plan.where import place
-from tonnage.search import training
 from tonnage.search.explore import Fixed
-from tonnage.search.training import bases, explore_training, fastest_on_each, judge, may_be
+from tonnage.search.rank import ranked
+from tonnage.search.training import Grid, bases, explore_training, fastest_on_each, judge, may_be
 from tonnage.search.training_space import grid_columns, training_space, training_ways
 from tonnage.workload.types import Training, TrainingKind
 
@@ -48,6 +48,8 @@ def may_run(candidate, name):
     kv = {m.num_kv_heads for m in heads}
     experts = 128 if model is SPARSE else 0
     if layout.num_devices > candidate.cluster.num_devices:
+        return False
+    if candidate.precision.compute == "fp8" and not candidate.cluster.node.devices[0].flop_per_s.get("fp8"):
         return False
     if any(getattr(layout, way) > 1 and way not in soft.ways for way in WAY_NAMES):
         return False
@@ -107,6 +109,9 @@ def test_the_grid_finds_what_brute_force_finds(case):
         sure = [e for e in every if e.footprint.fits_surely]
         fitting = sure or [e for e in every if e.footprint.fits]
         assert bool(found.kept) == bool(fitting)
+        if not every:
+            assert not found.short
+            continue
         if not fitting:
             least = min(e.footprint.short_by_bytes for e in every)
             assert found.short[0].footprint.short_by_bytes == least
@@ -123,7 +128,7 @@ def test_a_cell_is_estimated_as_its_candidate_is(data):
     name = data.draw(st.sampled_from(["megatron", "torchtitan", "deepspeed"]))
     load = Training(kind=TrainingKind.PRETRAIN, seq_len=2048, global_batch_size=16)
     space = data.draw(st.sampled_from(spaces(model, load, "h100-sxm5", 8, name, nodes=2)))
-    grid = training.Grid(space)
+    grid = Grid(space)
     rows = np.flatnonzero(grid.alive.any(axis=1))
     some = np.array(data.draw(st.lists(st.sampled_from(rows.tolist()), min_size=1, max_size=3, unique=True)))
     (device, host), rates = grid.memory(some), grid.rates(some)
@@ -225,11 +230,12 @@ def test_many_cards_at_once_are_each_by_itself(kind, count, may_offload):
     num_not_asked = sum(
         one.num_candidates == 1 for found in alone for one in found.ruled_out if "does not" in one.reason
     )
-    assert looked >= sum(found.num_candidates for found in alone) - num_not_asked
+    narrow = 2 if kind is TrainingKind.FULL else 0  # recipes in eight bits are left out, each as large as its sibling
+    assert looked * (1 + narrow / 2) >= sum(found.num_candidates for found in alone) - num_not_asked
     assert any(together)
     for fastest, found in zip(together, alone, strict=True):
         sure = [e for e in found.kept if e.footprint.fits_surely]
-        fitting = sure or list(found.kept)
+        fitting = [e for e in sure or found.kept if e.candidate.precision.compute != "fp8"]
         assert (fastest is None) == (not fitting)
         if fastest is not None:
             rates = [e.performance.tokens_per_s.best for e in fitting]
@@ -252,3 +258,24 @@ def test_a_stack_of_cards_is_timed_as_each_is():
     for number, one in enumerate(candidates):
         alone = step_timing(case_of(one), constants, filled(columns_of(one))).total
         assert together[number, 0, 0] == pytest.approx(float(alone), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["megatron", "torchtitan"])
+@pytest.mark.parametrize("model", [SMALL, SPARSE], ids=["dense", "experts"])
+def test_a_recipe_in_eight_bits_holds_what_its_sibling_holds(name, model):
+    load = Training(kind=TrainingKind.PRETRAIN, seq_len=2048, global_batch_size=8)
+    plain, narrow = (Grid(space) for space in spaces(model, load, "h100-sxm5", 4, name))
+    rows = np.flatnonzero(plain.alive.any(axis=1))
+    assert narrow.case.precision.compute == "fp8"
+    assert np.array_equal(plain.alive, narrow.alive)
+    assert np.allclose(plain.memory(rows), narrow.memory(rows), rtol=1e-12)
+    found = explore_training(model, load, place(Where(gpus=(("h100-sxm5", 4),))).cluster, training_ways(), Fixed())
+    assert ranked(found.kept, "throughput")[0].candidate.precision.compute == "bf16"
+
+
+def test_a_card_without_eight_bits_is_asked_for_none():
+    load = Training(kind=TrainingKind.PRETRAIN, seq_len=2048, global_batch_size=8)
+    cluster = place(Where(gpus=(("a100-sxm4-80gb", 8),))).cluster
+    found = explore_training(SMALL, load, cluster, [WAYS["megatron"]], Fixed())
+    assert all(one.candidate.precision.compute == "bf16" for one in found.kept)
+    assert any("does not compute in fp8" in one.reason for one in found.ruled_out)

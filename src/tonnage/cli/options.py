@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ import click
 
 from tonnage.messages import LANGUAGES, choose_language, language
 
+_SILENT_SECONDS = 1.0
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -96,6 +98,23 @@ def note(text: str, *, is_quiet: bool) -> None:
     """Say something beside the answer, on standard error."""
     if not is_quiet:
         print(text, file=sys.stderr)
+
+
+@contextmanager
+def waiting(text: str, *, is_quiet: bool) -> Iterator[None]:
+    """Say to who sits before a terminal what takes longer than a second."""
+    if is_quiet or not sys.stderr.isatty():
+        yield
+        return
+    import threading
+
+    timer = threading.Timer(_SILENT_SECONDS, note, (text,), {"is_quiet": False})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def wants_colour() -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tonnage.cli.options import common, emit_json, note
+from tonnage.cli.options import common, emit_json, note, waiting
 from tonnage.messages import say
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
                 help="Cards of a machine.",
             ),
             click.option("--nodes", type=int, default=1, metavar="N", help="Equal machines. [1]"),
-            click.option("--host", metavar="TEXT", help='The machine around them. ["64 GiB ddr5-5600 x2"]'),
+            click.option("--host", metavar="TEXT", help='The machine around them: "64 GiB ddr5-5600 x2".'),
+            click.option("--network", metavar="NAME", help="Between machines, for each card: ib-ndr, eth-100, …"),
             click.option("--here", is_flag=True, help="This machine as it is: free memory counts."),
             click.option("--reserve", metavar="SIZE", help='Taken of each card by desktop and others, "1 GiB".'),
             click.option("--profile", metavar="NAME", default="", help="A machine that tonnage calibrate measured."),
@@ -182,7 +183,8 @@ def command(
         traced = _traced_alone(request, is_json=is_json)
         if traced is not None:
             return traced
-    answer = api.plan(request, today=today)
+    with waiting(say("search.searching"), is_quiet=is_quiet):
+        answer = api.plan(request, today=today)
     if answer.plans and pick > len(answer.plans):
         raise RequestError(f"there are {len(answer.plans)} plans", where="--pick", fix=f"pick 1 to {len(answer.plans)}")
     comparison = _cross_check(answer, pick) if oracle else None
@@ -357,6 +359,7 @@ def _request(spec: str | None, words: dict[str, Any], adopted: Adopted | None) -
         gpus=gpus,
         nodes=nodes,
         host=words["host"],
+        network=words["network"],
         is_here=words["here"],
         reserve=words["reserve"],
         profile="none" if words["no_profile"] else words["profile"],

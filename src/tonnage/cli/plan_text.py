@@ -20,6 +20,8 @@ from tonnage.units import GIB, format_bytes, format_count, format_seconds
 from tonnage.workload.types import Serving
 
 _COLUMNS = 100
+_MANY = 1000  # candidates: fewer are not worth a word
+_MOST_REASONS = 3
 
 
 def to_lines(answer: Answer) -> list[str]:
@@ -28,7 +30,7 @@ def to_lines(answer: Answer) -> list[str]:
     lines += [*_headline(answer), ""]
     if answer.plans:
         lines += [*_plans(answer), *_notes(answer.plans, answer.warnings), *_rule(answer.request), ""]
-    lines += [*_changes(answer), *_lost(answer), *money_lines(answer)]
+    lines += [*_changes(answer), *_lost(answer), *_ruled_out(answer), *money_lines(answer)]
     warnings = [line for text in answer.warnings for line in wrap(say("plan.warning", text=text), columns=_COLUMNS)]
     lines += [*warnings, ""] if warnings else []
     lines += _next(answer) if answer.plans else []
@@ -216,9 +218,12 @@ def _training_columns(estimate: Estimate) -> dict[str, str]:
     weights = f"{precision.weights}+fp32" if precision.has_fp32_master else precision.weights
     if precision.experts and precision.experts != precision.weights:
         weights = say("plan.experts_in", weights=weights, experts=precision.experts)
+    words = [weights]
+    words += [candidate.optimizer] if candidate.optimizer != "adamw" else []
+    words += [precision.compute] if precision.compute in ("fp8", "fp4") else []
     return {
         "software": candidate.engine,
-        "weights": weights if candidate.optimizer == "adamw" else f"{weights}, {candidate.optimizer}",
+        "weights": ", ".join(words),
         "recompute": candidate.recompute.value
         + (f" /{candidate.recompute_every}" if candidate.recompute_every > 1 else ""),
         "micro": str(candidate.micro_batch_size),
@@ -338,6 +343,18 @@ def _lost(answer: Answer) -> list[str]:
             told.add(one.command)
             lines.append(style(f"    {say('plan.instead')} {one.command}", "dim"))
     return [*lines, ""]
+
+
+def _ruled_out(answer: Answer) -> list[str]:
+    """Say how many candidates were looked at, and for what most of those that cannot be are out."""
+    if not answer.why_not or answer.num_candidates < _MANY:
+        return []
+    most = say("plan.comma").join(
+        say("search.took", num=f"{one.num_candidates:,}", name=one.engine, reason=one.reason)
+        for one in answer.why_not[:_MOST_REASONS]
+    )
+    text = say("search.looked", num=f"{answer.num_candidates:,}", reasons=most)
+    return [*(style(line, "dim") for line in wrap(text, columns=_COLUMNS)), ""]
 
 
 def _next(answer: Answer) -> list[str]:

@@ -46,6 +46,7 @@ def traits_of(name: str) -> EngineTraits:
         cache_formats=tuple(found["cache_formats"]),
         parallelisms=tuple(found["parallelisms"]),
         placements=tuple(found["placements"]),
+        expert_ways=found.get("expert_ways", ""),
         min_capability_of_format=found.get("min_capability_of_format", {}),
         refusals=tuple(
             Refusal(
@@ -94,6 +95,11 @@ def refusal_of(name: str, candidate: Candidate) -> Refusal | None:
     for way in ("tp", "pp", "dp", "ep"):
         if getattr(layout, way) > 1 and way not in traits.parallelisms:
             return no(f"{traits.title} has no {way}")
+    wide = layout.ep > 1 and traits.expert_ways
+    if wide == "copies" and layout.ep != layout.tp * layout.dp:
+        return no(f"{traits.title} spreads experts over all {layout.tp * layout.dp} ranks of a stage, or over none")
+    if wide == "tensor" and layout.tp % layout.ep:
+        return no(f"{traits.title} spreads experts over the {layout.tp} tensor-parallel ranks")
     if offload.num_cpu_expert_layers and "experts_cpu" not in traits.placements:
         return no(f"{traits.title} does not keep experts in host memory")
     if offload.num_cpu_layers and "layers_cpu" not in traits.placements:

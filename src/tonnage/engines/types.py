@@ -38,6 +38,7 @@ class EngineTraits:
     parallelisms: tuple[str, ...]  # of tp pp dp ep
     placements: tuple[str, ...]  # gpu, experts_cpu, layers_cpu, cpu
     min_capability_of_format: Mapping[str, float] = field(default_factory=dict[str, float])
+    expert_ways: str = ""  # over what experts are spread: "copies" (all ranks of a stage, or none) or "tensor" ranks
     refusals: tuple[Refusal, ...] = ()
 
 

@@ -65,9 +65,54 @@ def parse_host(text: str, where: str = "host") -> Host:
     )
 
 
-def default_host() -> Host:
+DESKTOP: Final = "64 GiB ddr5-5600 x2"
+
+
+def usual_host(kind: str, num_devices: int, pcie_generation: int | None) -> str:
+    """Return the words for the machine that is assumed around devices where none is named.
+
+    Parameters
+    ----------
+    kind : str
+        Of `estimate.cost.machine.machine_kind`.
+    num_devices : int
+        Cards in it.
+    pcie_generation : int, optional
+        Of the cards.
+
+    Returns
+    -------
+    str
+        As `parse_host` reads it.
+
+    Notes
+    -----
+    Assumptions, each settable. A desktop, or a workstation with one card: 64 GiB in two channels. Beyond, 64 GiB for
+    each card on a server board with eight channels, or sixteen where two processors carry more than four cards. Around
+    boards on a baseboard 128 GiB a card, the least that is rented with eight of them (AWS p4d: 1,152 GiB; Azure ND A100
+    v4: 900 GiB and, with 80 GB cards, 1,900 GiB; AWS p5: 2,048 GiB), and two channels and twelve cores for each.
+
+    Examples
+    --------
+    >>> usual_host("desktop", 2, 4), usual_host("server_sxm", 8, 4)
+    ('64 GiB ddr5-5600 x2', '1024 GiB ddr4-3200 x16, pcie4 x16, 96 cores')
+    """
+    is_board = kind == "server_sxm"
+    if not is_board and (kind not in ("workstation", "server_pcie") or num_devices == 1):
+        return DESKTOP
+    generation = min(max(pcie_generation or 4, 4), 5)
+    modules = "ddr5-4800" if generation == 5 or not is_board else "ddr4-3200"
+    channels = min(2 * num_devices, 16) if is_board else 16 if num_devices > _SINGLE_SOCKET_CARDS else 8
+    cores, gibibytes = 12 * num_devices, (128 if is_board else 64) * num_devices
+    return f"{gibibytes} GiB {modules} x{channels}, pcie{generation} x16, {cores} cores"
+
+
+_SINGLE_SOCKET_CARDS: Final = 4
+
+
+def default_host(text: str = DESKTOP) -> Host:
     """Return the machine that is assumed where none is named: 64 GiB of dual-channel DDR5-5600 on PCIe 4 x16."""
-    known = parse_host("64 GiB ddr5-5600 x2")
+    known = parse_host(text)
     return Host(
         name=known.name,
         memory_bytes=known.memory_bytes,

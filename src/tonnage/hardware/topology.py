@@ -33,6 +33,11 @@ def _rows() -> dict[str, dict[str, str]]:
 
 
 @cache
+def networks() -> tuple[str, ...]:
+    """Return the names of the links that join a device to other machines, by its own adapter."""
+    return tuple(slug for slug, row in _rows().items() if row["kind"] in ("infiniband", "ethernet"))
+
+
 def link(slug: str) -> Link:
     """Return a link by name: `nvlink4`, `pcie4-x16`, `ib-ndr`, `eth-25`.
 

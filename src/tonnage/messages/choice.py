@@ -24,6 +24,14 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{way} {value} is wider than any layout that was measured ({most}): its speed is extrapolated",
         "{way} {value} 超出已测量的范围（{most}）：速度为外推值",
     ),
+    "beyond_offload": (
+        "what is moved to hosts was measured on up to {most} cards only: its speed is extrapolated",
+        "卸载到主机的方案最多只在 {most} 张卡上测量过：速度为外推值",
+    ),
+    "beyond_devices": (
+        "{num} cards are more than any measured job had ({most}): its speed is extrapolated",
+        "{num} 张卡超过已测量的最大规模（{most}）：速度为外推值",
+    ),
     "small_cache": (
         "a cache in {kv}: what lies far back in a long context is remembered less exactly",
         "缓存为 {kv}：长上下文中较早的内容会记得不准确",

@@ -35,7 +35,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{reserve} of the card taken by the desktop (--reserve)",
         "桌面占用显存 {reserve}（--reserve）",
     ),
-    "assumed_network": ("100 Gb/s for each device between nodes", "节点之间每张卡 100 Gb/s 网络"),
+    "assumed_network": (
+        "{name} for each card between machines (--network)",
+        "机器之间每张卡 {name}（--network）",
+    ),
     "price_rent": ("{name}: rent as {provider} asked in {day}", "{name}：租金取自 {provider}，{day}"),
     "price_launch": ("{name}: price at launch, {day} (--price)", "{name}：首发价，{day}（--price）"),
     "price_third_party": (

@@ -22,6 +22,12 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "全局批量 {total} 不是 {one}（微批量 x 数据并行）的整数倍",
     ),
     "no_gguf": ("{name} does not run this GGUF file ({own})", "{name} 不能运行这个 GGUF 文件（{own}）"),
+    "searching": ("looking at every way to do it …", "正在考察所有方案……"),
+    "looked": (
+        "{num} candidates looked at; out before any estimate, most of all: {reasons}",
+        "共考察 {num} 个候选；估算前排除的主要原因：{reasons}",
+    ),
+    "took": ("{num} because {reason} ({name})", "{num} 个因为{reason}（{name}）"),
     "kv_heads": (
         "{heads} key-value heads cannot be split {tp} ways",
         "{heads} 个键值头不能被 {tp} 整除",

@@ -26,7 +26,7 @@ from tonnage.plan.scene import (
     where_it_lives,
 )
 from tonnage.plan.types import Change, Request, Scalar, Where
-from tonnage.plan.where import place
+from tonnage.plan.where import place, usual_host_of
 from tonnage.search import rank
 from tonnage.units import GIB, format_seconds
 from tonnage.workload.types import Serving, Training, TrainingKind
@@ -397,7 +397,7 @@ def _larger_host(scene: Scene, price: Price) -> Iterator[Trial]:
     request, host = scene.request, scene.cluster.node.host
     if request.where.host is not None and "ddr" not in request.where.host.lower():
         return
-    words = (request.where.host or "64 GiB ddr5-5600 x2").partition("ddr")
+    words = (request.where.host or usual_host_of(scene.cluster.node.devices)).partition("ddr")
     for gibibytes in (128, 256, 512, 1024, 2048):
         if gibibytes * GIB <= host.memory_bytes:
             continue

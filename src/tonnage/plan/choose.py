@@ -14,7 +14,7 @@ from tonnage.plan.request import command
 from tonnage.plan.room import room_of
 from tonnage.plan.scene import Price, Scene, broken_limit, explore, objective, share_label, where_it_lives
 from tonnage.plan.stand import against, binding, rival
-from tonnage.plan.types import Answer, Plan, Rejection, Request, Scalar
+from tonnage.plan.types import Answer, Plan, Rejection, Request, Scalar, WhyNot
 from tonnage.search import rank
 from tonnage.search.constraints import num_experts
 from tonnage.search.explore import Explored
@@ -60,7 +60,18 @@ def choose(scene: Scene, price: Price = lambda estimate: estimate, changes: rank
         rejections=tuple(rejections[:MOST_REJECTIONS]),
         num_candidates=explored.num_candidates,
         front=tuple(rank.pareto_front(in_order)),
+        why_not=_why_not(explored),
     )
+
+
+def _why_not(explored: Explored) -> tuple[WhyNot, ...]:
+    """Add up what each rule took out on each engine; the most first."""
+    counts: dict[tuple[str, str], int] = {}
+    for one in explored.ruled_out:
+        key = one.engine, one.reason
+        counts[key] = counts.get(key, 0) + one.num_candidates
+    in_order = sorted(counts.items(), key=lambda pair: -pair[1])
+    return tuple(WhyNot(engine=key[0], reason=key[1], num_candidates=number) for key, number in in_order)
 
 
 def as_stored_first(model: Model, in_order: list[Estimate]) -> list[Estimate]:
@@ -221,6 +232,7 @@ def pinned(request: Request, estimate: Estimate) -> Request:
 def _training_pins(candidate: Candidate) -> dict[str, Scalar]:
     precision, offload, layout = candidate.precision, candidate.offload, candidate.layout
     pins: dict[str, Scalar] = {
+        "precision.compute": precision.compute,
         "precision.gradients": precision.gradients,
         "precision.has_fp32_master": precision.has_fp32_master,
         "layout.zero_stage": layout.zero_stage,

@@ -28,6 +28,9 @@ def answer_object(answer: Answer) -> dict[str, Any]:
         "plans": [plan_object(plan) for plan in answer.plans],
         "rejections": [_rejection(one, answer.request) for one in answer.rejections],
         "num_candidates": answer.num_candidates,
+        "why_not": [
+            {"engine": one.engine, "reason": one.reason, "num_candidates": one.num_candidates} for one in answer.why_not
+        ],
         "assumptions": list(answer.assumptions),
         "prices": list(answer.prices),
         "currency": _currency(answer.request),

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from tonnage.errors import RequestError
+from tonnage.errors import RequestError, UnknownNameError
 from tonnage.estimate.cost.assumptions import parse_given
 from tonnage.hardware.currency import parse_rates, rate_of, reference_rates, with_rates
 from tonnage.plan.pins import check_goal, read_pin, write_pin
@@ -85,6 +85,7 @@ def make_request(
     gpus: Iterable[str] = (),
     nodes: int = 1,
     host: str | None = None,
+    network: str | None = None,
     is_here: bool = False,
     reserve: str | None = None,
     profile: str = "",
@@ -111,6 +112,8 @@ def make_request(
         Number of equal machines. [1]
     host, reserve : str, optional
         The host's memory in words; what is taken of each device, with its unit.
+    network : str
+        A name in hardware/links.csv: what joins each device to other machines.
     is_here : bool
         This machine as it is found.
     profile : str
@@ -146,6 +149,7 @@ def make_request(
         gpus=_merge(parse_gpu(text) for text in gpus),
         num_nodes=nodes,
         host=host,
+        network=_read_network(network, nodes),
         is_here=is_here,
         reserve_bytes=None if reserve is None else _parse_reserve(reserve),
         profile=profile,
@@ -155,6 +159,22 @@ def make_request(
     return Request(
         model=model, workload=workload, where=where, limits=_make_limits(limits or {}), pins=fixed, assumed=assumed
     )
+
+
+def _read_network(name: str | None, num_nodes: int) -> str | None:
+    """Check the name of a network; one machine has none."""
+    if name is None:
+        return None
+    from tonnage.hardware.topology import networks  # noqa: PLC0415  only clusters need it
+
+    slug = name.strip().lower()
+    if slug not in networks():
+        raise UnknownNameError(
+            f"'{name[:40]}' is not a network", where="--network", fix=f"one of {', '.join(networks())}"
+        )
+    if num_nodes == 1:
+        raise RequestError("says nothing for one machine", where="--network", fix="leave it out, or add --nodes 2")
+    return slug
 
 
 def _parse_reserve(text: str) -> int:
@@ -357,6 +377,7 @@ def _where_arguments(where: Where) -> Sequence[str]:
     values = (
         ("--nodes", where.num_nodes if where.num_nodes > 1 else None),
         ("--host", where.host),
+        ("--network", where.network),
         ("--reserve", None if where.reserve_bytes is None else write_reserve(where.reserve_bytes)),
         ("--profile", where.profile if where.profile not in ("", "none") else None),
     )

@@ -107,7 +107,13 @@ def _against(estimate: Estimate, limits: Limits) -> Iterator[str]:
             yield say("choice.not_listed", engine=candidate.engine, name=device.name)
     is_serving = isinstance(candidate.workload, Serving)
     for way in rank.beyond(candidate):
-        yield say("choice.beyond", way=way, value=getattr(candidate.layout, way), most=rank.MOST_MEASURED[way])
+        if way == "offload":
+            yield say("choice.beyond_offload", most=rank.MOST_DEVICES_MEASURED[way])
+        else:
+            yield say("choice.beyond", way=way, value=getattr(candidate.layout, way), most=rank.MOST_MEASURED[way])
+    number, most = candidate.layout.num_devices, rank.MOST_DEVICES_MEASURED["all"]
+    if not is_serving and number > most:
+        yield say("choice.beyond_devices", num=f"{number:,}", most=f"{most:,}")
     if is_serving and candidate.precision.kv in _SMALL_CACHES:
         yield say("choice.small_cache", kv=candidate.precision.kv)
     if not is_serving and rank.has_few_bits(estimate):

@@ -50,6 +50,7 @@ class Where:
     gpus: tuple[tuple[str, int], ...] = ()  # name and number in each node
     num_nodes: int = 1
     host: str | None = None
+    network: str | None = None  # a name in hardware/links.csv: what joins each device to other machines
     is_here: bool = False
     reserve_bytes: int | None = None  # of each device: desktop and other programs
     profile: str = ""  # the machine whose measurements count; "": this one with `is_here`; none: nobody's
@@ -149,6 +150,15 @@ class Unpriced:
 
 
 @noun
+class WhyNot:
+    """One reason for which candidates cannot be, and how many it took out first."""
+
+    engine: str
+    reason: str
+    num_candidates: int
+
+
+@noun
 class Answer:
     """All that was found: plans by rank, the ways that lost, and how many candidates were estimated."""
 
@@ -159,6 +169,7 @@ class Answer:
     assumptions: tuple[str, ...] = ()
     prices: tuple[str, ...] = ()  # whose, of which day, and what is assumed of money; where prices decide
     front: tuple[Estimate, ...] = ()  # of all that keeps the limits, what nothing beats in every objective
+    why_not: tuple[WhyNot, ...] = ()  # what rules took out before anything was estimated, the most first
     looked: tuple[Estimate, ...] = ()  # the best on each hardware, where the catalogue was searched
     routes: tuple[Route, ...] = ()
     stages: tuple[str, ...] = ()  # a consumer card now, a data-centre card later: what carries over

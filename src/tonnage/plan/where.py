@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tonnage.errors import OutsideError, RequestError
+from tonnage.estimate.cost.machine import machine_kind
 from tonnage.hardware.catalogue import device, find_device
 from tonnage.hardware.ecosystem import driver_class, risks
-from tonnage.hardware.host import default_host, parse_host
+from tonnage.hardware.host import default_host, parse_host, usual_host
 from tonnage.hardware.names import resolve
 from tonnage.hardware.topology import host_link, intra_link, link
 from tonnage.hardware.types import Cluster, Device, Host, Link, Node
@@ -21,8 +22,6 @@ from tonnage.units import GIB, MIB, format_bytes
 if TYPE_CHECKING:  # only --here takes a sample
     from tonnage.hardware.sample import DeviceSample, MachineSample
 
-DEFAULT_HOST: Final = "64 GiB ddr5-5600 x2"  # that of `hardware.host.default_host`
-DEFAULT_NETWORK: Final = "eth-100"
 # A labelled assumption, settable by --reserve: what a desktop keeps of a game card, which drives a screen as a rule.
 DESKTOP_RESERVE_BYTES: Final = 512 * MIB
 _OLDEST_PCIE: Final = 3
@@ -49,9 +48,9 @@ def place(where: Where) -> Placed:
     assumptions = [say("gpus.assumed", query=name, assumed=match.assumed) for match, name, _ in named if match.assumed]
     found = [(device(match.slug, match.sold_bytes), number) for match, _, number in named]
     devices = _smallest_first(one for one, number in found for _ in range(number))
-    host = _host(where, devices[0])
+    host = _host(where, devices)
     if host.is_assumed:
-        assumptions.append(say("plan.assumed_host", host=DEFAULT_HOST))
+        assumptions.append(say("plan.assumed_host", host=usual_host_of(devices)))
     reserved = where.reserve_bytes or 0
     if where.reserve_bytes is None and any(driver_class(one) == "geforce" for one, _ in found):
         reserved = DESKTOP_RESERVE_BYTES
@@ -59,15 +58,16 @@ def place(where: Where) -> Placed:
     if reserved >= devices[0].memory_bytes:
         what = f"{format_bytes(reserved)} leave nothing of {devices[0].name}'s {format_bytes(devices[0].memory_bytes)}"
         raise RequestError(what, where="--reserve", fix="write what the desktop and others take of each card")
-    if where.num_nodes > 1:
-        assumptions.append(say("plan.assumed_network"))
+    network = None if where.num_nodes == 1 else link(where.network or _usual_network(devices[0]))
+    if network is not None and where.network is None:
+        assumptions.append(say("plan.assumed_network", name=network.name))
     warnings = dict.fromkeys(text for one, _ in found for text in risks(one))
     if len(devices) == 1:
         warnings.pop(say("gpus.no_p2p"), None)  # one card talks to nobody
     if len(found) > 1:
         warnings[say("plan.mixed", num=len(devices), name=devices[0].name)] = None
     return Placed(
-        cluster=_cluster(devices, host, where.num_nodes, reserved),
+        cluster=_cluster(devices, host, where.num_nodes, reserved, network),
         assumptions=tuple(assumptions),
         warnings=tuple(warnings),
     )
@@ -78,14 +78,31 @@ def _smallest_first(devices: Iterable[Device]) -> tuple[Device, ...]:
     return tuple(sorted(devices, key=lambda one: (one.memory_bytes, one.bandwidth_bytes_per_s)))
 
 
-def _host(where: Where, first: Device) -> Host:
-    """Return the host that was named; else the default one, or for unified memory the device's own memory."""
+def usual_host_of(devices: tuple[Device, ...]) -> str:
+    """Return the words for the machine that is assumed around devices."""
+    return usual_host(machine_kind(devices), len(devices), devices[0].pcie_generation)
+
+
+def _usual_network(device: Device) -> str:
+    """Return the network that is assumed for each device: that of its generation's usual clusters, else 100 Gb/s."""
+    is_board = device.form_factor.startswith("SXM") or device.form_factor == "OAM"
+    if not is_board:
+        return "eth-100"
+    return "ib-ndr" if (device.pcie_generation or 0) >= _NDR_PCIE else "ib-hdr"
+
+
+_NDR_PCIE: Final = 5  # a 400 Gb/s adapter fills a PCIe 5 x16 slot
+
+
+def _host(where: Where, devices: tuple[Device, ...]) -> Host:
+    """Return the host that was named; else the usual one, or for unified memory the device's own memory."""
+    first = devices[0]
     if where.host is not None:
         return parse_host(where.host, "--host")
     if first.is_unified_memory:
         name, rate = first.name, first.bandwidth_bytes_per_s
         return Host(name=name, memory_bytes=first.memory_bytes, bandwidth_bytes_per_s=rate, source=first.source)
-    return default_host()
+    return default_host(usual_host_of(devices))
 
 
 def place_here(where: Where, sample: MachineSample) -> Placed:
@@ -103,7 +120,7 @@ def place_here(where: Where, sample: MachineSample) -> Placed:
     taken = max(one.taken_bytes for one in sample.devices)
     reserved = taken if where.reserve_bytes is None else where.reserve_bytes
     reserved = min(reserved, devices[0].memory_bytes - 1)
-    host = _host(where, devices[0])
+    host = _host(where, devices)
     assumptions: list[str] = []
     if where.host is None:
         host = replace(
@@ -151,7 +168,9 @@ def _size(num_bytes: int | None) -> str:
     return "?" if num_bytes is None else format_bytes(num_bytes)
 
 
-def _cluster(devices: tuple[Device, ...], host: Host, num_nodes: int, reserved_bytes: int) -> Cluster:
+def _cluster(
+    devices: tuple[Device, ...], host: Host, num_nodes: int, reserved_bytes: int, network: Link | None = None
+) -> Cluster:
     kinds = {one.slug: one for one in devices}
     slots = [slot for one in kinds.values() if (slot := host_link(one)) is not None]
     known = [slot for slot in (host.pcie, *slots) if slot is not None]
@@ -160,4 +179,4 @@ def _cluster(devices: tuple[Device, ...], host: Host, num_nodes: int, reserved_b
     joins = [intra_link(one, len(devices)) for one in kinds.values()]
     intra = min(joins, key=lambda one: one.bytes_per_s if one else 0.0)
     node = Node(devices=devices, host=host, intra_link=intra, reserved_bytes=reserved_bytes)
-    return Cluster(node=node, num_nodes=num_nodes, inter_link=link(DEFAULT_NETWORK) if num_nodes > 1 else None)
+    return Cluster(node=node, num_nodes=num_nodes, inter_link=network)

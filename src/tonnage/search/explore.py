@@ -171,7 +171,10 @@ def explore_serving(model: Model, load: Serving, cluster: Cluster, engines: Iter
             walk.rule_out(base, say("search.no_gguf", name=engine.traits.title, own=checkpoint_format(model)))
         if fixed.formats:
             formats = [name for name in formats if name in (*fixed.formats, "")]
-        layouts: Sequence[Layout] = serving_layouts(model, cluster.num_devices, per_node, engine.traits.parallelisms)
+        traits = engine.traits
+        layouts: Sequence[Layout] = serving_layouts(
+            model, cluster.num_devices, per_node, traits.parallelisms, traits.expert_ways
+        )
         if fixed.holds("layout.tp", "layout.pp", "layout.dp"):
             layouts = (*layouts, *_layouts_around(base, fixed, cluster.num_devices))
         for layout in layouts or (Layout(),):

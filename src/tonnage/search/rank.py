@@ -25,7 +25,8 @@ _UNKNOWN: Final = float("inf")
 _UNPRICED: Final = 1e15  # dollars, more than anything costs
 # The widest layouts in data/measurements/training.jsonl: beyond them the formulae were held against nothing.
 MOST_MEASURED: Final = {"tp": 8, "pp": 64, "cp": 8, "ep": 64}
-_NARROW: Final = ("fp8", "fp4", "mxfp8", "nvfp4")
+MOST_DEVICES_MEASURED: Final = {"all": 2048, "offload": 64}  # … and the most devices, in all and with a host's help
+NARROW: Final = ("fp8", "fp4", "mxfp8", "nvfp4")
 
 Changes = Callable[[Estimate], int]
 
@@ -59,15 +60,18 @@ def has_few_bits(estimate: Estimate) -> bool:
     """Whether weights served have less than four bits, or training multiplies in eight or fewer."""
     candidate = estimate.candidate
     if not isinstance(candidate.workload, Serving):
-        return candidate.precision.compute in _NARROW
+        return candidate.precision.compute in NARROW
     return weights_bits(estimate) < LEAST_GOOD_BITS
 
 
 def beyond(candidate: Candidate) -> tuple[str, ...]:
-    """Return the ways in which a training layout is wider than any that was measured."""
+    """Return the ways in which a training layout is wider than any that was measured, or leans wider on hosts."""
     if isinstance(candidate.workload, Serving):
         return ()
-    return tuple(way for way, most in MOST_MEASURED.items() if getattr(candidate.layout, way) > most)
+    layout, offload = candidate.layout, candidate.offload
+    found = tuple(way for way, most in MOST_MEASURED.items() if getattr(layout, way) > most)
+    is_many = layout.num_devices > MOST_DEVICES_MEASURED["offload"]
+    return (*found, "offload") if is_many and (offload.optimizer or offload.parameters) else found
 
 
 def _rate(estimate: Estimate) -> float | None:

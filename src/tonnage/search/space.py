@@ -7,6 +7,7 @@ Axes are small tuples in the order in which a person would try them; what they c
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Final
@@ -84,13 +85,20 @@ def cache_formats(traits: EngineTraits) -> tuple[str, ...]:
     return tuple(name for name in found if name is not None)
 
 
-def serving_layouts(model: Model, num_devices: int, devices_per_node: int, ways: Sequence[str]) -> tuple[Layout, ...]:
+def serving_layouts(
+    model: Model, num_devices: int, devices_per_node: int, ways: Sequence[str], expert_ways: str = ""
+) -> tuple[Layout, ...]:
     """Return the layouts that use all devices with the parallelisms an engine has.
 
-    An engine without data parallelism uses as many devices as one copy can be split over.
+    An engine without data parallelism uses as many devices as one copy can be split over. Where copies may share the
+    experts, they do so in a layout of its own; experts spread over the ranks of one copy alone take the memory and
+    time of experts cut among them, and make no other candidate.
     """
     if "dp" in ways:
-        return _splits(model, num_devices, devices_per_node, ways)
+        layouts = _splits(model, num_devices, devices_per_node, ways)
+        experts = num_experts(model) if expert_ways == "copies" else 0
+        shared = (replace(one, ep=one.tp * one.dp) for one in layouts if one.dp > 1)
+        return (*layouts, *(one for one in shared if experts and experts % one.ep == 0))
     most = min(num_devices, devices_per_node * model.num_layers)  # no copy is split further
     return next(
         (found for number in range(most, 0, -1) if (found := _splits(model, number, devices_per_node, ways))), ()

@@ -20,7 +20,7 @@ from tonnage.hardware.types import Cluster
 from tonnage.model.types import Model
 from tonnage.search.constraints import training_rules
 from tonnage.search.explore import Explored, Fixed, RuledOut, compute_type
-from tonnage.search.rank import beyond
+from tonnage.search.rank import NARROW, beyond
 from tonnage.search.software import cannot, does_not, with_kept_experts
 from tonnage.search.training_space import TrainingSpace, TrainingWays, grid_columns, training_space
 from tonnage.workload.precision import Precision
@@ -73,7 +73,7 @@ def _precisions(kind: TrainingKind, ways: TrainingWays, compute: str) -> Iterato
         precision = Precision(
             weights=recipe["weights"],
             gradients=recipe["gradients"],
-            compute=compute,
+            compute=recipe.get("compute", compute),
             has_fp32_master=recipe["master"],
         )
         yield precision, recipe.get("optimizer", "adamw")
@@ -253,7 +253,8 @@ def fastest_on_each(
 
     Notes
     -----
-    What fits is found once for all devices. With P the peak of the tensors, C what the allocator caches beyond them
+    Recipes that multiply in eight bits are left out unless that is fixed: they hold what their siblings in 16 bit hold,
+    so wherever one fits the other does, and stands before it. What fits is found once for all devices. With P the peak of the tensors, C what the allocator caches beyond them
     where there is room and B context and buffers, the total on a device of memory M is min(P + B + C, max(M, P + B)).
     It is M or less if and only if P + B is. Times 1 + w, for a w above 0, it is M or less if and only if
     (P + B + C)(1 + w) is: where the first term is the lesser, that is what it says; where the second is, the total is
@@ -267,12 +268,15 @@ def fastest_on_each(
             first = cluster.node.devices[0]
             if cannot(ways, load.kind, cluster) is None:
                 staged = is_staged(case_of(Candidate(model=model, workload=load, cluster=cluster, engine=ways.name)))
-                key = compute_type(cluster), first.num_multiprocessors is None, staged
+                has_eight = bool(first.flop_per_s.get("fp8"))
+                key = compute_type(cluster), first.num_multiprocessors is None, staged, has_eight
                 groups.setdefault(key, []).append(number)
         for numbers in groups.values():
             some = [clusters[n] for n in numbers]
             base = Candidate(model=model, workload=load, cluster=some[0], engine=ways.name)
             for whole in bases(base, ways, fixed):
+                if whole.precision.compute in NARROW and not fixed.holds("precision.compute"):
+                    continue
                 space = training_space(whole, ways, some[0], fixed.values, may_offload=fixed.may_offload)
                 num_candidates += space.shape[0] * space.shape[1] * len(some)
                 for number, found in zip(numbers, _fastest_of_space(space, some), strict=True):
