@@ -46,6 +46,7 @@ _SECOND_UNITS: Final = {
     "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0,
 }  # fmt: skip
 _QUANTITY: Final = re.compile(r"\s*([0-9][0-9_,]*(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,3})?)\s*([A-Za-zµ%/]*)\s*", re.ASCII)
+_RATE: Final = re.compile(r"([MGTmgt])(b/s|B/s|bit/s|bps)")
 _LONGEST_QUANTITY: Final = 40
 _LARGEST_NUMBER: Final = 1e24
 
@@ -75,6 +76,22 @@ def parse_bytes(text: str, where: str = "size") -> int:
     if number * scale < 1:
         raise RequestError(f"'{text}' is not more than zero", where=where, fix='write a size like "16 GiB"')
     return round(number * scale)
+
+
+def parse_bits_per_s(text: str, where: str = "rate") -> float:
+    """Read the rate of a network in bits a second, with its unit; bytes a second (GB/s) are eight times as many.
+
+    >>> parse_bits_per_s("400Gb/s"), parse_bits_per_s("50 GB/s"), parse_bits_per_s("25gbps")
+    (400000000000.0, 400000000000.0, 25000000000.0)
+    """
+    number, unit = _split(text, where, '"400Gb/s"')
+    known = _RATE.fullmatch(unit)
+    rate = 0.0 if known is None else number * {"M": 1e6, "G": 1e9, "T": 1e12}[known[1].upper()]
+    if known is None or rate <= 0:
+        raise RequestError(
+            f"'{text}' is not a rate of a network", where=where, fix='write it like "400Gb/s" or "50GB/s"'
+        )
+    return rate * (8 if known[2][0] == "B" else 1)
 
 
 def parse_seconds(text: str, where: str = "duration") -> float:

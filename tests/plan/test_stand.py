@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tonnage import api
+from tonnage.cli.plan_text import to_lines
 from tonnage.errors import RequestError
 from tonnage.plan.request import arguments, make_request
 from tonnage.plan.scene import objective
 from tonnage.plan.stand import binding
 from tonnage.plan.today import Stack
 from tonnage.search import rank
+from tonnage.units import GIB
 
 DENSE, MOE, SMALL = "Qwen/Qwen3.5-27B", "Qwen/Qwen3.5-35B-A3B", "Qwen/Qwen3-0.6B"
 
@@ -98,3 +100,24 @@ def test_what_cannot_be_is_counted_by_its_reason():
     assert counts == sorted(counts, reverse=True)
     assert 0 < sum(counts) < answer.num_candidates
     assert len({(one.engine, one.reason) for one in answer.why_not}) == len(counts)
+
+
+def test_behind_says_what_slower_says():
+    plans = api.plan(make_request(SMALL, goal="pretrain", gpus=["rtx-4090"])).plans
+    rates = [plan.estimate.performance.tokens_per_s.best for plan in plans]
+    number = next(i for i in range(2, len(plans) + 1) if f"#{i}," in plans[0].rival)
+    percent = round(100 * (1 - rates[number - 1] / rates[0]))
+    assert plans[0].rival.endswith(f", {percent} % behind")
+    assert f"{percent} % slower than #1" in plans[number - 1].reasons
+
+
+def test_what_fits_at_the_best_estimate_only_is_told_by_its_need_and_its_upper_end():
+    request = make_request("Qwen/Qwen3.5-27B", goal="finetune", finetune="qlora", gpus=["a10"])
+    plan = api.plan(request).plans[0]
+    held = plan.estimate.footprint
+    assert held.fits
+    assert not held.fits_surely
+    assert held.least_bytes < held.capacity_bytes
+    cell = f"{held.least_bytes / GIB:.1f}, up to {held.total.high / GIB:.1f} of {held.capacity_bytes / GIB:.1f} GiB"
+    assert any(cell in line for line in to_lines(api.plan(request)))
+    assert f"{100 * held.total.high / held.capacity_bytes:.0f} % at the upper end" in plan.binding

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from tonnage import api
-from tonnage.errors import OutsideError, UnknownNameError
+from tonnage.errors import OutsideError, RequestError, UnknownNameError
 from tonnage.hardware.host import default_host
 from tonnage.hardware.sample import DeviceSample, HostSample, MachineSample
-from tonnage.plan.request import make_request
+from tonnage.plan.report import request_object
+from tonnage.plan.request import arguments, make_request
 from tonnage.plan.types import Where
 from tonnage.plan.where import DESKTOP_RESERVE_BYTES, parse_host, place, place_here, usual_host_of
 from tonnage.units import GIB, MIB
@@ -60,6 +61,37 @@ def test_the_network_between_machines_is_assumed_by_the_kind_of_card_and_said(gp
     named = place(Where(gpus=((gpu, 8),), num_nodes=2, network="eth-25"))
     assert named.cluster.inter_link.bytes_per_s == 3.125e9
     assert not any("--network" in text for text in named.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("text", "written", "rate"),
+    [
+        ("400Gb/s", "400Gb/s", 50e9),
+        ("50 GB/s", "400Gb/s", 50e9),
+        ("25Gbps", "25Gb/s", 3.125e9),
+        ("IB-NDR", "ib-ndr", 50e9),
+    ],
+)
+def test_a_network_is_named_or_given_as_a_rate(text, written, rate):
+    request = make_request("m", gpus=["h100-sxm5:8"], nodes=2, network=text)
+    assert place(request.where).cluster.inter_link.bytes_per_s == rate
+    assert arguments(request)[arguments(request).index("--network") + 1] == written
+    assert request_object(request)["network"] == written
+    assert make_request("m", gpus=["h100-sxm5:8"], nodes=2, network=written).where == request.where
+
+
+@pytest.mark.parametrize("text", ["400", "400 GiB", "0Gb/s", "eth-7"])
+def test_a_network_that_is_none_is_refused(text):
+    with pytest.raises(RequestError, match="--network"):
+        make_request("m", gpus=["h100-sxm5:8"], nodes=2, network=text)
+
+
+def test_a_rate_of_the_network_is_kept_in_a_plan_file():
+    words = {"gpus": ["rtx-4090"], "nodes": 2, "network": "25Gb/s", "load": {"global_batch": "8", "seq_len": "512"}}
+    plan = api.plan(make_request("Qwen/Qwen3-0.6B", goal="finetune", **words)).plans[0]
+    again = api.read_plan(api.write_plan(plan))
+    assert again.request.where == plan.request.where
+    assert again.estimate.candidate.cluster.inter_link.bytes_per_s == 3.125e9
 
 
 def test_a_game_card_leaves_room_for_the_desktop_and_says_so():

@@ -76,7 +76,9 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
             ),
             click.option("--nodes", type=int, default=1, metavar="N", help="Equal machines. [1]"),
             click.option("--host", metavar="TEXT", help='The machine around them: "64 GiB ddr5-5600 x2".'),
-            click.option("--network", metavar="NAME", help="Between machines, for each card: ib-ndr, eth-100, …"),
+            click.option(
+                "--network", metavar="NAME|RATE", help="Between machines, for each card: ib-ndr, eth-100, … or 400Gb/s."
+            ),
             click.option("--here", is_flag=True, help="This machine as it is: free memory counts."),
             click.option("--reserve", metavar="SIZE", help='Taken of each card by desktop and others, "1 GiB".'),
             click.option("--profile", metavar="NAME", default="", help="A machine that tonnage calibrate measured."),

@@ -8,7 +8,7 @@ from pathlib import Path
 from tonnage.cli.money_text import money_lines
 from tonnage.cli.tables import style, table, wrap
 from tonnage.estimate.parameters import count
-from tonnage.estimate.types import Estimate, Interval
+from tonnage.estimate.types import Estimate, Footprint, Interval
 from tonnage.estimate.weights import checkpoint_format
 from tonnage.messages import say
 from tonnage.model.types import Model
@@ -155,9 +155,14 @@ def _interval(interval: Interval | None) -> str:
     return f"{_rate(interval.best)} ({_rate(interval.low)}–{_rate(interval.high)})"
 
 
-def _gib(total: Interval, capacity: float) -> str:
+def _gib(held: Footprint) -> str:
+    """Write what a device holds of what it has; where only the best estimate fits, its need and the upper end."""
+    total, capacity = held.total, f"{held.capacity_bytes / GIB:.1f} GiB"
+    if held.fits and total.high > held.capacity_bytes:
+        least = total.best if held.least_bytes is None else held.least_bytes
+        return say("plan.up_to", used=f"{least / GIB:.1f}", high=f"{total.high / GIB:.1f}", capacity=capacity)
     spread = (total.high - total.low) / 2 / GIB
-    return say("plan.of", used=f"{total.best / GIB:.1f} ±{spread:.1f}", capacity=f"{capacity / GIB:.1f} GiB")
+    return say("plan.of", used=f"{total.best / GIB:.1f} ±{spread:.1f}", capacity=capacity)
 
 
 def _plans(answer: Answer) -> list[str]:
@@ -194,7 +199,7 @@ def _common(estimate: Estimate, coin: Coin) -> dict[str, str]:
         "gpu": f"{candidate.cluster.num_devices} x {candidate.cluster.node.devices[0].slug}",
         "place": where_it_lives(estimate),
         "layout": " ".join(ways) or "-",
-        "device": _gib(held.total, held.capacity_bytes),
+        "device": _gib(held),
         "host": format_bytes(held.host_total.best) if held.host_total.best else "-",
         "rate": _interval(estimate.performance.tokens_per_s),
         "cost": ", ".join(money) or say("plan.no_price"),
@@ -319,7 +324,7 @@ def _changes(answer: Answer) -> list[str]:
     rows = [
         (
             change.what,
-            _gib(change.estimate.footprint.total, change.estimate.footprint.capacity_bytes),
+            _gib(change.estimate.footprint),
             _interval(change.estimate.performance.tokens_per_s),
         )
         for change in changes

@@ -146,6 +146,9 @@ class Footprint:
     host_capacity_bytes: int
     host_total: Interval
     allocated_bytes: float | None = None  # what the engine takes though the load needs less; None: the total
+    least_bytes: float | None = (
+        None  # what is left once a full device is given its cached segments back; None: the total
+    )
 
     @property
     def short_by_bytes(self) -> int:

@@ -8,7 +8,7 @@ from functools import cache
 from tonnage import datafiles
 from tonnage.errors import RequestError, UnknownNameError
 from tonnage.hardware.types import Cluster, Device, Link
-from tonnage.units import GB
+from tonnage.units import GB, parse_bits_per_s
 
 # Where no collective was measured on a network: AWS EFA reaches 340 of 400 Gb/s in all-reduce tests
 # (S. Bekman, Machine Learning Engineering, network/README.md).
@@ -30,6 +30,24 @@ _SWITCHED_FORMS = ("SXM2", "SXM3", "SXM4", "SXM5", "SXM6", "superchip")
 @cache
 def _rows() -> dict[str, dict[str, str]]:
     return {row["slug"]: row for row in datafiles.rows("hardware/links.csv")}
+
+
+def network_link(text: str) -> Link:
+    """Return a network between machines: by name, or with a rate for each device, as no collective was measured on it.
+
+    >>> network_link("400Gb/s").bytes_per_s == network_link("ib-ndr").bytes_per_s
+    True
+    """
+    if not text[:1].isdigit():
+        return link(text)
+    return Link(
+        name=text,
+        kind="ethernet",
+        bytes_per_s=parse_bits_per_s(text, "--network") / 8,
+        achieved_ratio=UNMEASURED_NETWORK_RATIO,
+        latency_seconds=_LATENCY_SECONDS["ethernet"],
+        source="given",
+    )
 
 
 @cache

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 MESSAGES: dict[str, tuple[str, str]] = {
     "binds": ("nearest limit: {what} {percent} %", "最接近的限制：{what} {percent}%"),
+    "binds_upper": (
+        "nearest limit: {what} {percent} % at the upper end of the estimate",
+        "最接近的限制：{what} {percent}%（按误差上限）",
+    ),
     "limit_device": ("device memory", "显存"),
     "limit_host": ("host memory", "主机内存"),
     "limit_ttft": ("--ttft", "--ttft"),

@@ -70,6 +70,7 @@ _PAIRS: Final = (
     ("Cards of a machine.", "一台机器的显卡。"),
     ("Equal machines. [1]", "相同机器的台数。[1]"),
     ('The machine around them. ["64 GiB ddr5-5600 x2"]', '机器本身。["64 GiB ddr5-5600 x2"]'),
+    ("Between machines, for each card: ib-ndr, eth-100, … or 400Gb/s.", "机器之间每张卡的网络：ib-ndr、eth-100……或 400Gb/s。"),
     ("This machine as it is: free memory counts.", "本机现状：按空闲显存计。"),
     ('Taken of each card by desktop and others, "1 GiB".', '桌面等程序在每张卡上占用的量，"1 GiB"。'),
     ("A machine that tonnage calibrate measured.", "tonnage calibrate 测量过的机器。"),

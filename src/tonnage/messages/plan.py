@@ -135,6 +135,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "col_recompute": ("recompute", "重计算"),
     "col_cost": ("cost", "费用"),
     "of": ("{used} of {capacity}", "{used} / {capacity}"),
+    "up_to": ("{used}, up to {high} of {capacity}", "{used}，最多 {high} / {capacity}"),
     "why_first": ("why this order", "为什么这样排序"),
     "room": (
         "fits up to micro-batch {batch:,} (surely {batch_surely:,}) or sequences of {length:,} tokens (surely {length_surely:,})",

@@ -112,6 +112,7 @@ def request_object(request: Request) -> dict[str, Any]:
         "gpus": [{"gpu": name, "num_gpus": number} for name, number in where.gpus],
         "num_nodes": where.num_nodes,
         "host": where.host,
+        "network": where.network,
         "here": where.is_here,
         "pins": dict(request.pins),
         "engines": list(request.limits.engines),

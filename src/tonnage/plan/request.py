@@ -17,7 +17,7 @@ from tonnage.estimate.cost.assumptions import parse_given
 from tonnage.hardware.currency import parse_rates, rate_of, reference_rates, with_rates
 from tonnage.plan.pins import check_goal, read_pin, write_pin
 from tonnage.plan.types import Limits, Money, Request, Scalar, Where
-from tonnage.units import parse_bytes, parse_count, parse_seconds, parse_watts
+from tonnage.units import parse_bits_per_s, parse_bytes, parse_count, parse_seconds, parse_watts
 from tonnage.workload.types import LORA_TARGETS, Serving, Training, TrainingKind
 
 REQUIREMENTS: Final = ("ecc", "p2p", "nvlink", "official")
@@ -113,7 +113,7 @@ def make_request(
     host, reserve : str, optional
         The host's memory in words; what is taken of each device, with its unit.
     network : str
-        A name in hardware/links.csv: what joins each device to other machines.
+        A name in hardware/links.csv, or a rate such as "400Gb/s": what joins each device to other machines.
     is_here : bool
         This machine as it is found.
     profile : str
@@ -168,10 +168,11 @@ def _read_network(name: str | None, num_nodes: int) -> str | None:
     from tonnage.hardware.topology import networks  # noqa: PLC0415  only clusters need it
 
     slug = name.strip().lower()
-    if slug not in networks():
-        raise UnknownNameError(
-            f"'{name[:40]}' is not a network", where="--network", fix=f"one of {', '.join(networks())}"
-        )
+    if slug[:1].isdigit():
+        slug = f"{parse_bits_per_s(name, '--network') / 1e9:.15g}Gb/s"
+    elif slug not in networks():
+        fix = f"one of {', '.join(networks())}, or a rate for each card such as 400Gb/s"
+        raise UnknownNameError(f"'{name[:40]}' is not a network", where="--network", fix=fix)
     if num_nodes == 1:
         raise RequestError("says nothing for one machine", where="--network", fix="leave it out, or add --nodes 2")
     return slug

@@ -22,7 +22,8 @@ _SMALL_CACHES: Final = ("q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl")
 def binding(estimate: Estimate, limits: Limits) -> str:
     """Say which limit an estimate comes nearest to, and how much of it it takes: at the upper end, for memory."""
     name, ratio = max(_used(estimate, limits), key=lambda pair: pair[1])
-    return say("choice.binds", what=say(f"choice.limit_{name}"), percent=round(100 * ratio))
+    word = "choice.binds_upper" if name in ("device", "host") else "choice.binds"
+    return say(word, what=say(f"choice.limit_{name}"), percent=round(100 * ratio))
 
 
 def _used(estimate: Estimate, limits: Limits) -> Iterator[tuple[str, float]]:
@@ -66,9 +67,18 @@ def rival(
         return say("choice.no_rival")
     number = next((i for i, one in enumerate(shown, 1) if one is other), None)
     name = f"#{number}" if number is not None else _label(other, estimate)
-    mine, theirs = (rank.objective_of(one, objective, changes) for one in (estimate, other))
-    percent = round(100 * (theirs / mine - 1)) if 0 < mine < theirs < float("inf") else 0
+    percent = _behind(estimate, other, objective, changes)
     return say("choice.rival_behind", name=name, percent=percent) if percent else say("choice.rival", name=name)
+
+
+def _behind(estimate: Estimate, other: Estimate, objective: str, changes: Changes | None) -> int:
+    """Return by how many percent another is worse, as "slower" says it: of rates, those that are printed."""
+    rates = [one.performance.tokens_per_s for one in (estimate, other)]
+    if objective in ("speed", "throughput") and rates[0] is not None and rates[1] is not None:
+        mine, theirs = rates[1].best, rates[0].best
+    else:
+        mine, theirs = (rank.objective_of(one, objective, changes) for one in (estimate, other))
+    return round(100 * (1 - mine / theirs)) if 0 < mine < theirs < float("inf") else 0
 
 
 def _differs(one: Estimate, other: Estimate) -> bool:

@@ -50,7 +50,7 @@ class Where:
     gpus: tuple[tuple[str, int], ...] = ()  # name and number in each node
     num_nodes: int = 1
     host: str | None = None
-    network: str | None = None  # a name in hardware/links.csv: what joins each device to other machines
+    network: str | None = None  # of hardware/links.csv, or "400Gb/s": what joins each device to other machines
     is_here: bool = False
     reserve_bytes: int | None = None  # of each device: desktop and other programs
     profile: str = ""  # the machine whose measurements count; "": this one with `is_here`; none: nobody's

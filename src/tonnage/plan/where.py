@@ -12,7 +12,7 @@ from tonnage.hardware.catalogue import device, find_device
 from tonnage.hardware.ecosystem import driver_class, risks
 from tonnage.hardware.host import default_host, parse_host, usual_host
 from tonnage.hardware.names import resolve
-from tonnage.hardware.topology import host_link, intra_link, link
+from tonnage.hardware.topology import host_link, intra_link, link, network_link
 from tonnage.hardware.types import Cluster, Device, Host, Link, Node
 from tonnage.messages import say
 from tonnage.nouns import noun
@@ -58,7 +58,7 @@ def place(where: Where) -> Placed:
     if reserved >= devices[0].memory_bytes:
         what = f"{format_bytes(reserved)} leave nothing of {devices[0].name}'s {format_bytes(devices[0].memory_bytes)}"
         raise RequestError(what, where="--reserve", fix="write what the desktop and others take of each card")
-    network = None if where.num_nodes == 1 else link(where.network or _usual_network(devices[0]))
+    network = None if where.num_nodes == 1 else network_link(where.network or _usual_network(devices[0]))
     if network is not None and where.network is None:
         assumptions.append(say("plan.assumed_network", name=network.name))
     warnings = dict.fromkeys(text for one, _ in found for text in risks(one))

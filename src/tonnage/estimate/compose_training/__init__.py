@@ -62,6 +62,7 @@ class TrainingColumns:
     pools: dict[str, Any]  # bytes on the fullest device
     host_pools: dict[str, Any]  # bytes of one node's host
     device_bytes: Any
+    least_bytes: Any  # of the device, cached segments given back
     host_bytes: Any
     time_parts: dict[str, Any]
     step_seconds: Any
@@ -123,7 +124,15 @@ def training_columns(
         time_parts={k: joined([b.time_parts[k] for b in blocks]) for k in blocks[0].time_parts},
         **{
             name: joined([getattr(b, name) for b in blocks])
-            for name in ("device_bytes", "host_bytes", "step_seconds", "tokens_per_s_per_gpu", "mfu_ratio", "hfu_ratio")
+            for name in (
+                "device_bytes",
+                "least_bytes",
+                "host_bytes",
+                "step_seconds",
+                "tokens_per_s_per_gpu",
+                "mfu_ratio",
+                "hfu_ratio",
+            )
         },
     )
 
@@ -138,6 +147,7 @@ def _columns(case: TrainingCase, x: dict[str, Any], c: Constants, quantity: str,
         pools=held.pools,
         host_pools=held.host_pools,
         device_bytes=held.total,
+        least_bytes=held.least,
         host_bytes=held.host_total,
         time_parts=timing.parts,
         step_seconds=timing.total,
@@ -283,6 +293,7 @@ def estimate_training(candidate: Candidate) -> Estimate:
         total=spread(float(result.device_bytes), held),
         host_capacity_bytes=candidate.cluster.node.host.memory_bytes,
         host_total=spread(float(result.host_bytes), held),
+        least_bytes=float(result.least_bytes),
     )
     step = spread(float(result.step_seconds), timed)
     num_devices = candidate.layout.num_devices
