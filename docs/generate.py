@@ -299,12 +299,43 @@ def _reference(docstring: str) -> str:
     return re.sub(r"\.\. \[\d+\] ", "", text) or "derived in the docstring"
 
 
+def constants_page() -> str:
+    """Return the calibrated constants of the training estimate, each with what it rests on."""
+    from tonnage import datafiles
+    from tonnage.estimate.compose_training.constants import CALIBRATION, evidence_of
+
+    rows = []
+    for name, row in datafiles.table(CALIBRATION).items():
+        found = evidence_of(name)
+        share = "not fitted" if found.measured_ratio is None else f"{100 * found.measured_ratio:.0f} %"
+        basis = "; ".join(part for part in (row["basis"], ", ".join(found.sources)) if part)
+        span = f"{row['low']:g} to {row['high']:g}"
+        rows.append([f"`{name}`", f"{row['value']:.4g}", row["unit"], span, f"{row['guess']:g}", row["meaning"],
+                     str(found.num_rows), share, basis])  # fmt: skip
+    page = [
+        "# Calibrated constants of training\n",
+        (
+            "What formulae leave open and measurements decide. Each constant has a meaning in physics or in code, a range"
+            " outside of which it would mean something else, and a prior. *Rows* are the shipped measurements whose"
+            " prediction it moves, *measured* is the part of what is known of it that they tell, the rest being the prior;"
+            " then what the prior rests on, and the sources that say most. `validation/fit_training.py` fits them,"
+            " `validation/constant_evidence.py` counts the rows. None belongs to a source, a card or a model.\n"
+        ),
+        table(
+            ["constant", "value", "unit", "range", "prior", "meaning", "rows", "measured", "basis and sources"],
+            iter(rows),
+        ),
+    ]
+    return NOTICE + "\n".join(page)
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "GLOSSARY.md": glossary_page,
     "docs/explanation/claims.md": claims_page,
     "docs/reference/commands.md": commands_page,
     "docs/reference/api.md": api_page,
     "docs/reference/devices.md": devices_page,
+    "docs/reference/constants.md": constants_page,
     "docs/reference/formulae.md": formulae_page,
     "docs/reference/models.md": models_page,
 }

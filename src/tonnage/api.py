@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # each verb imports what it needs when it is called
     from tonnage.oracle.fit import Fits
     from tonnage.plan.adopt import Adopted
     from tonnage.plan.explain import Explanation
+    from tonnage.plan.measured import Run
     from tonnage.plan.profile import Profile
     from tonnage.plan.proof import Proof
     from tonnage.plan.today import Stack
@@ -43,6 +44,7 @@ __all__ = [
     "proof",
     "read_model",
     "read_plan",
+    "read_run",
     "score",
     "weights_fit",
     "write_plan",
@@ -181,6 +183,7 @@ def plan(
     profile: Profile | None = None,
     today: Stack | Adopted | None = None,
     stdin: BinaryIO | None = None,
+    run: Run | None = None,
 ) -> Answer:
     """Find the ways to do what is asked: ranked plans, and what was turned down with what is missing.
 
@@ -201,6 +204,9 @@ def plan(
         it carries over, and the objective "change" ranks by what does not.
     stdin : file
         What a model named `-` is read from.
+
+    run : Run
+        A measured training run that corrects the estimates near it; `read_run` reads one.
 
     Returns
     -------
@@ -228,7 +234,34 @@ def plan(
     if profile is None:
         profile = _profile(request)
     model = read_model(request.model, stdin)
-    return answer(request, model, machine or _machine(request), book or price_book(), profile, today)
+    return answer(request, model, machine or _machine(request), book or price_book(), profile, today, run)
+
+
+def read_run(text: str, name: str = "run.json") -> tuple[Run, Request | None]:
+    """Return a measured training run, and the request that it answers where it holds one.
+
+    Parameters
+    ----------
+    text : str
+        A `run.json`, or measurement rows of which the first training row is taken.
+    name : str
+        Its name, for messages.
+
+    Returns
+    -------
+    tuple
+        The run for `plan`; and the request of a `run.json`, None for a row.
+
+    Raises
+    ------
+    BadFileError
+        The text is neither, or measures neither memory nor speed.
+    """
+    from tonnage.calibrate.run_file import read_run_file, run_of
+
+    file = read_run_file(text, name)
+    model = None if file.request is None else read_model(file.request.model)
+    return run_of(file, model), file.request
 
 
 def _profile(request: Request) -> Profile | None:

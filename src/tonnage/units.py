@@ -36,6 +36,7 @@ GIB: Final = 1 << 30
 TIB: Final = 1 << 40
 GB: Final = 10**9
 YEAR_SECONDS: Final = 365.25 * 86400.0
+JOULES_PER_KWH: Final = 3.6e6
 
 _BYTE_UNITS: Final = {
     "B": 1,

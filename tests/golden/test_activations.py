@@ -8,7 +8,6 @@ from tonnage.estimate.compose_training import TrainingCase, software, training_c
 from tonnage.estimate.compose_training.solve import largest
 from tonnage.hardware.catalogue import device
 from tonnage.model import catalogue
-from tonnage.model.types import Attention, Layer, Mlp, Model
 from tonnage.workload.precision import Precision
 from tonnage.workload.types import TrainingKind
 
@@ -87,10 +86,8 @@ def test_full_recomputation_keeps_a_few_gb_and_everything_is_linear_without_scor
 def test_the_paper_on_recomputation_by_hand():
     """arXiv:2205.05198, equation 1, GPT-3: 34 bytes an element and 5 a pair without recomputation, 2 with all of it."""
     s, h, a, layers = 2048, 12288, 96, 96
-    attention = Attention(num_heads=a, num_kv_heads=a, head_dim=h // a)
-    layer = Layer(mixers=(attention,), feed_forwards=(Mlp(intermediate_size=4 * h, is_gated=False),))
     case = TrainingCase(
-        model=Model(name="GPT-3", family="gpt", hidden_size=h, vocab_size=51200, layers=(layer,) * layers),
+        model=catalogue.find("openai/GPT-3-175B"),
         kind=TrainingKind.PRETRAIN,
         device=device("a100-sxm4-80gb"),
         software=software("megatron"),

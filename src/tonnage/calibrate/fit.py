@@ -103,6 +103,11 @@ def _step(
     return np.clip(target, 0.0, 1.0)
 
 
+def prior_strength(weights: Floats, prior_share: float = PRIOR_SHARE) -> float:
+    """Return what the prior counts beside rows: the square of a constant's distance to its guess, in ranges, costs so much."""
+    return float(np.mean(weights)) * (_HUBER / prior_share) ** 2
+
+
 def fit(
     evaluate: Evaluate,
     constants: Sequence[Constant],
@@ -147,8 +152,7 @@ def fit(
     scaled = guess if start is None else (np.array([start.get(c.name, c.guess) for c in constants]) - low) / span
     scaled = np.clip(scaled, 0.0, 1.0)
     target = np.log(measured)
-    scale = float(np.mean(weights))
-    strength = scale * (_HUBER / prior_share) ** 2
+    strength = prior_strength(weights, prior_share)
 
     def cost(residuals: Floats, at: Floats) -> float:
         return float(weights @ _loss(residuals) + strength * np.sum((at - guess) ** 2))

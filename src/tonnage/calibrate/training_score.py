@@ -43,7 +43,7 @@ MEASURED_FIELDS: Final = (
     "score_oom", "oom_kind", "flops_convention", "date",
 )  # fmt: skip
 PARTS: Final = ("memory", "time")
-_PRIOR_SHARES: Final = {"memory": 0.25, "time": 1 / 6}  # ranges of time constants are six standard deviations wide
+PRIOR_SHARES: Final = {"memory": 0.25, "time": 1 / 6}  # ranges of time constants are six standard deviations wide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ def fit_part(part: str, items: Sequence[Prepared], measured: Floats, raw: Sequen
     families = [str(row.get("family") or row.get("source_key") or row["id"]) for row in raw]
     folds = [fold_key(row, leave_out) for row in raw] if leave_out else None
     weights = weights_of(configurations, families)
-    return fit(evaluate, constants, measured, weights, folds, start=fixed, prior_share=_PRIOR_SHARES[part])
+    return fit(evaluate, constants, measured, weights, folds, start=fixed, prior_share=PRIOR_SHARES[part])
 
 
 def is_citable(row: Row) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from tonnage.messages import say
 if TYPE_CHECKING:
     from tonnage.oracle.compare import Comparison
     from tonnage.plan.adopt import Adopted
+    from tonnage.plan.measured import Run
     from tonnage.plan.today import Stack
     from tonnage.plan.types import Answer, Request
 
@@ -129,6 +131,7 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--oracle", is_flag=True, help="Training: run its layers without data in PyTorch, beside the formulae."
             ),
+            click.option("--from", metavar="RUN", help="A measured run, FILE or folder: it corrects what is near it."),
             click.option("--pick", type=click.IntRange(1), default=1, metavar="N", help="Which plan -o keeps. [1]"),
             click.option("-o", "--output", metavar="FILE", help="Keep a plan in a file; - prints it."),
             click.option(
@@ -179,14 +182,17 @@ def command(
         what = f"{printed[0]} and {printed[1]} both write there"
         raise RequestError(what, where="standard output", fix="leave out one of them")
     adopted = _adopt(words["import"], is_quiet=is_quiet)
-    request = _request(spec, words, adopted)
+    run, ran = (None, None) if words["from"] is None else _measured(words["from"])
+    if ran is not None:
+        spec, words = _as_it_ran(spec, words, ran)
+    request = replace(_request(spec, words, adopted), measured_run=words["from"])
     today = None if request.limits.today is None else _today(request.limits.today, is_quiet=is_quiet)
     if oracle:
         traced = _traced_alone(request, is_json=is_json)
         if traced is not None:
             return traced
     with waiting(say("search.searching"), is_quiet=is_quiet):
-        answer = api.plan(request, today=today)
+        answer = api.plan(request, today=today, run=run)
     if answer.plans and pick > len(answer.plans):
         raise RequestError(f"there are {len(answer.plans)} plans", where="--pick", fix=f"pick 1 to {len(answer.plans)}")
     comparison = _cross_check(answer, pick) if oracle else None
@@ -263,6 +269,35 @@ def _cross_check(answer: Answer, pick: int) -> Comparison | None:
     estimates = [plan.estimate for plan in answer.plans[pick - 1 : pick]]
     estimates += [one.estimate for one in answer.rejections if one.estimate is not None]
     return api.cross_check(estimates[0], answer.request.model) if estimates else None
+
+
+def _measured(path: str) -> tuple[Run, Request | None]:
+    """Read a measured run from a file, or from the `run.json` of a folder; `FILE#ID` names a row of several."""
+    from tonnage import api
+    from tonnage.calibrate.run_file import LARGEST_BYTES
+
+    file, mark, name = path.partition("#")
+    if Path(file).is_dir():
+        file = str(Path(file) / "run.json")
+    return api.read_run(read_text(file, LARGEST_BYTES), f"{file}{mark}{name}")
+
+
+def _as_it_ran(spec: str | None, words: dict[str, Any], ran: Request) -> tuple[str, dict[str, Any]]:
+    """Take from the run what the command leaves open: its model, goal, load and hardware, and none of its pins."""
+    load = ran.workload
+    full = dict(words)
+    if not any(words[name] for name in ("serve", "pretrain", "finetune")):
+        full["pretrain"] = load.kind.value == "pretrain"
+        full["finetune"] = None if full["pretrain"] else load.kind.value
+        said = {"seq_len": load.seq_len, "global_batch": load.global_batch_size}
+        if load.kind.value in ("lora", "qlora"):
+            said |= {"lora_rank": load.lora_rank, "lora_targets": load.lora_targets[0]}
+        for name, value in said.items():
+            full[name] = words[name] if words[name] is not None else str(value)
+    if not words["gpu"] and not words["here"]:
+        full["gpu"] = tuple(f"{name}:{number}" for name, number in ran.where.gpus)
+        full["nodes"] = words["nodes"] if words["nodes"] != 1 else ran.where.num_nodes
+    return spec or ran.model, full
 
 
 def _adopt(path: str | None, *, is_quiet: bool) -> Adopted | None:

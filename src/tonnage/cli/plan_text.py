@@ -16,7 +16,7 @@ from tonnage.plan.coin import Coin, both, coin_of
 from tonnage.plan.report import launch_words, limits_of
 from tonnage.plan.scene import share_label, where_it_lives
 from tonnage.plan.types import Answer, Plan, Rejection, Request
-from tonnage.units import GIB, format_bytes, format_count, format_seconds
+from tonnage.units import GIB, JOULES_PER_KWH, format_bytes, format_count, format_seconds
 from tonnage.workload.types import Serving
 
 _COLUMNS = 100
@@ -280,6 +280,8 @@ def _notes(plans: tuple[Plan, ...], warned: tuple[str, ...]) -> list[str]:
             *plan.reasons,
             *limits,
             *_room(plan),
+            *_job(plan),
+            *plan.estimate.provenance.measured,
             *plan.warnings,
             *filter(None, (plan.binding, plan.rival)),
             *risks,
@@ -305,13 +307,28 @@ def _room(plan: Plan) -> list[str]:
     if plan.room is None:
         return []
     batch, length = plan.room.micro_batch_size, plan.room.seq_len
-    if batch == length:  # nothing is left to know: both at the bound
+    is_sure = (batch.surely, length.surely) == (batch.best, length.best)
+    name = "room_sure" if is_sure else "room" if batch.surely and length.surely else "room_unsure"
+    sizes = {"batch": batch.best, "length": length.best}
+    if name == "room":
+        sizes |= {"batch_surely": batch.surely, "length_surely": length.surely}
+    return [say(f"plan.{name}", **sizes)]
+
+
+def _job(plan: Plan) -> list[str]:
+    """Say what a training job to a number of tokens takes."""
+    cost = plan.estimate.cost
+    if cost.job is None:
         return []
-    return [
-        say("plan.room", batch=batch.best, batch_surely=batch.surely, length=length.best, length_surely=length.surely)
-        if (batch.surely, length.surely) != (batch.best, length.best)
-        else say("plan.room_sure", batch=batch.best, length=length.best)
-    ]
+    held, joules, rent, own = cost.job.held_seconds, cost.job.joules, cost.usd_total, cost.job.own_usd
+    energy = "" if joules is None else say("plan.job_energy", kwh=f"{joules.best / JOULES_PER_KWH:,.3g}")
+    coin = coin_of(plan.request.limits)
+    money = "" if rent is None else say("plan.job_rent", amount=both(rent.best, coin))
+    money += "" if own is None else say("plan.job_own", amount=both(own.best, coin))
+    low, high = format_seconds(held.low), format_seconds(held.high)
+    number = format_count(cost.job.num_tokens)
+    seconds = format_seconds(held.best)
+    return [say("plan.whole_job", num=number, seconds=seconds, low=low, high=high, energy=energy, money=money)]
 
 
 def _changes(answer: Answer) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from tonnage.units import Joules, Ratio, TokensPerS, Watts
+from tonnage.units import Count, Joules, Ratio, Seconds, TokensPerS, Watts
 
 
 def capped_speed_ratio(cap_ratio: Ratio, caps: tuple[float, ...], ratios: tuple[float, ...]) -> Ratio:
@@ -63,3 +63,36 @@ def joules_per_token(draw: Watts, tokens_per_s: TokensPerS) -> Joules:
     5.0
     """
     return draw / tokens_per_s
+
+
+def job_joules(draw: Watts, duration: Seconds, pue: Count) -> Joules:
+    """Energy of a job, that of the building's cooling and losses with it.
+
+    Parameters
+    ----------
+    draw : numeric
+        Mean draw of all machines at work: the devices' limits by the share of them that is drawn, and the hosts. [W]
+    duration : numeric
+        How long the job holds them. [s]
+    pue : numeric
+        Power usage effectiveness: draw of the building over that of the machines, 1 or more. [1]
+
+    Returns
+    -------
+    numeric
+        Energy. [J]
+
+    Notes
+    -----
+    Leaves out storage and switches beside the machines.
+
+    References
+    ----------
+    .. [1] ISO/IEC 30134-2, power usage effectiveness; measured draw over limit: arXiv:2412.08602.
+
+    Examples
+    --------
+    >>> job_joules(6000.0, 3600.0, 1.5) / 3.6e6
+    9.0
+    """
+    return draw * duration * pue

@@ -272,6 +272,20 @@ class SpotCost:
 
 
 @noun
+class JobCost:
+    """What a whole job takes: time, energy and money to a number of tokens."""
+
+    num_tokens: int
+    work_seconds: Interval
+    held_seconds: Interval  # with the stops that hardware brings, checkpoints and restarts
+    joules: Interval | None = (
+        None  # of all machines while they are held, cooling in; None: a device's draw is not known
+    )
+    electricity_usd: Interval | None = None
+    own_usd: Interval | None = None  # value lost, repairs and electricity of machines of one's own
+
+
+@noun
 class Cost:
     """Money, where a price is known."""
 
@@ -282,6 +296,7 @@ class Cost:
     is_spot: bool = False
     spot: SpotCost | None = None
     own: OwnCost | None = None
+    job: JobCost | None = None
     notes: tuple[str, ...] = ()  # whose prices, of which day, and what was assumed
 
 
@@ -303,6 +318,8 @@ class Provenance:
     sources: tuple[str, ...] = ()
     is_calibrated: bool = False
     assumptions: tuple[str, ...] = ()  # each says what was assumed and the flag that sets it
+    measured: tuple[str, ...] = ()  # what a measured run corrected, and by how much
+    modelled_ratio: float = 1.0  # factor that it put on memory that is modelled
     warnings: tuple[str, ...] = ()
 
 

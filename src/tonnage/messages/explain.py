@@ -11,6 +11,16 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "performance": ("what comes out", "性能"),
     "room": ("how far it reaches, each alone", "还能放多大（各项单独计）"),
     "surely": ("{best} (surely {surely})", "{best}（稳妥 {surely}）"),
+    "job": ("the whole job, {num} tokens", "整个任务，{num} 个 token"),
+    "constants": ("constants that it hangs on", "影响最大的标定常数"),
+    "constant": (
+        "{value} ({low} to {high}); its range moves memory by {memory} %, time by {time} %",
+        "{value}（{low} 到 {high}）；取值范围使显存变化 {memory}%，时间变化 {time}%",
+    ),
+    "evidence": (
+        "{rows} measured rows, most from {sources}; prior: {basis}",
+        "{rows} 条实测数据，主要来自 {sources}；先验：{basis}",
+    ),
     "cost": ("money", "费用"),
     "storage": ("storage", "存储"),
     "power": ("power limits (nvidia-smi -pl, needs root)", "功耗上限（nvidia-smi -pl，需要 root）"),

@@ -137,9 +137,45 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "of": ("{used} of {capacity}", "{used} / {capacity}"),
     "up_to": ("{used}, up to {high} of {capacity}", "{used}，最多 {high} / {capacity}"),
     "why_first": ("why this order", "为什么这样排序"),
+    "from_memory": (
+        "{path}: {measured} measured, {predicted} predicted, so modelled memory x {ratio} (x {taken} here, {steps} steps away)",
+        "{path}：实测 {measured}，预测 {predicted}，显存建模部分 × {ratio}（此处 × {taken}，相距 {steps} 步）",
+    ),
+    "from_speed": (
+        "{path}: {measured} a step measured, {predicted} predicted, so speed x {ratio} (x {taken} here, {steps} steps away)",
+        "{path}：每步实测 {measured}，预测 {predicted}，速度 × {ratio}（此处 × {taken}，相距 {steps} 步）",
+    ),
+    "from_less": (
+        "less memory was measured than the {counted} of its own weights, gradients and states",
+        "实测显存少于其权重、梯度和优化器状态的 {counted}",
+    ),
+    "from_nothing": ("neither memory nor speed is measured", "没有显存或速度的实测值"),
+    "from_far_memory": (
+        "what is modelled of memory came out {ratio} times as large: that is another configuration",
+        "显存建模部分相差 {ratio} 倍：配置不一致",
+    ),
+    "from_far_speed": (
+        "it ran {ratio} times as fast as predicted: that is another configuration",
+        "速度是预测的 {ratio} 倍：配置不一致",
+    ),
+    "from_fix": (
+        "compare its configuration with what ran; tonnage plan --help names the fields",
+        "核对配置是否与实际运行一致",
+    ),
+    "whole_job": (
+        "{num} tokens take {seconds} ({low} – {high}){energy}{money}",
+        "{num} 个 token 需要 {seconds}（{low} – {high}）{energy}{money}",
+    ),
+    "job_energy": (", {kwh} kWh", "，{kwh} kWh"),
+    "job_rent": (", {amount} rented", "，租用 {amount}"),
+    "job_own": (", {amount} on machines of one's own", "，自有机器 {amount}"),
     "room": (
         "fits up to micro-batch {batch:,} (surely {batch_surely:,}) or sequences of {length:,} tokens (surely {length_surely:,})",
         "最多可到微批量 {batch:,}（稳妥 {batch_surely:,}）或序列长度 {length:,}（稳妥 {length_surely:,}）",
+    ),
+    "room_unsure": (
+        "fits at best up to micro-batch {batch:,} or sequences of {length:,} tokens",
+        "按最佳估计最多可到微批量 {batch:,} 或序列长度 {length:,}",
     ),
     "room_sure": (
         "fits up to micro-batch {batch:,} or sequences of {length:,} tokens",

@@ -173,6 +173,27 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "time_fixed": ("fixed", "固定开销"),
     "time_fixed_is": ("once a step, whatever its size", "每步一次，与大小无关"),
     # what comes out
+    "job_work_seconds": ("time at work", "计算时间"),
+    "job_work_seconds_is": ("tokens over tokens a second", "token 数除以吞吐"),
+    "job_held_seconds": ("time the machines are held", "占用机器时间"),
+    "job_held_seconds_is": (
+        "with checkpoints, and the stops and restarts that hardware brings",
+        "含保存检查点、硬件中断与重启",
+    ),
+    "job_joules": ("energy", "能耗"),
+    "job_joules_is": (
+        "draw of all machines at work (draw_ratio of the devices' limits, hosts) x time held x PUE",
+        "全部机器的功耗（显卡上限 × draw_ratio 加主机）× 占用时间 × PUE",
+    ),
+    "job_electricity_usd": ("its electricity", "其中电费"),
+    "job_electricity_usd_is": ("energy x tariff (--assume tariff=…)", "能耗 × 电价（--assume tariff=…）"),
+    "job_rent_usd": ("rented", "租用费用"),
+    "job_rent_usd_is": ("rent an hour x time held", "每小时租金 × 占用时间"),
+    "job_own_usd": ("on machines of one's own", "自有机器费用"),
+    "job_own_usd_is": (
+        "value lost, repairs and electricity of the hours held",
+        "占用时间内的折旧、维修与电费",
+    ),
     "room_micro_batch_size": ("largest micro-batch", "最大微批量"),
     "room_micro_batch_size_is": (
         "sequences at once on a device; the global batch grows with it",

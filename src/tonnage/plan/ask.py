@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tonnage.hardware.prices import PriceBook
     from tonnage.hardware.sample import MachineSample
     from tonnage.plan.adopt import Adopted
+    from tonnage.plan.measured import Lesson, Run
     from tonnage.plan.profile import Profile
     from tonnage.plan.today import Stack
 
@@ -33,6 +34,7 @@ def answer(
     book: PriceBook | None = None,
     profile: Profile | None = None,
     today: Stack | Adopted | None = None,
+    run: Run | None = None,
 ) -> Answer:
     """Answer a request.
 
@@ -82,7 +84,7 @@ def answer(
         found, placed = browse(request, model, priced, changes), None
     else:
         placed = place_here(request.where, machine) if machine is not None else place(request.where)
-        found = choose(set_scene(request, model, placed.cluster, profile), priced, changes)
+        found = choose(set_scene(request, model, placed.cluster, profile, _lesson(request, run)), priced, changes)
     plans = (replace(p, estimate=with_read_rate(whole(p.estimate), prices.assumed)) for p in found.plans)
     found = replace(found, plans=tuple(plans))
     if found.looked:
@@ -108,6 +110,19 @@ def answer(
             *_old(request, found, prices),
         ),
     )
+
+
+def _lesson(request: Request, run: Run | None) -> Lesson | None:
+    """Return what a measured run teaches, where the request is of training."""
+    if run is None:
+        return None
+    if isinstance(request.workload, Serving):
+        raise RequestError(
+            "a training run says nothing for serving", where="--from", fix="add --finetune or --pretrain"
+        )
+    from tonnage.plan.measured import lesson_of  # noqa: PLC0415  few plan from a run
+
+    return lesson_of(run)
 
 
 def _counts_money(request: Request) -> bool:

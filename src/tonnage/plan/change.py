@@ -71,7 +71,10 @@ def _best(scene: Scene, request: Request, price: Price) -> Estimate | None:
 
 def _kept(scene: Scene, request: Request, price: Price) -> list[Estimate]:
     cluster = scene.cluster if request.where == scene.request.where else place(request.where).cluster
-    priced = (price(estimate) for estimate in explore(set_scene(request, scene.model, cluster, scene.profile)).kept)
+    priced = (
+        price(estimate)
+        for estimate in explore(set_scene(request, scene.model, cluster, scene.profile, scene.lesson)).kept
+    )
     return [estimate for estimate in priced if not broken_limit(estimate, request.limits)]
 
 
@@ -354,6 +357,8 @@ def _may_hold(scene: Scene, request: Request) -> bool:
 
     load = request.workload
     assert isinstance(load, Training)
+    if scene.lesson is not None:  # it moves what is needed: ask the search itself
+        return True
     cluster = place(request.where).cluster
     one = set_scene(request, scene.model, cluster)
     need = least_device_bytes(scene.model, load, cluster, one.software, one.fixed)

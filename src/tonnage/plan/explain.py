@@ -15,8 +15,8 @@ from tonnage.messages import knows, say
 from tonnage.plan.caps import caps_of
 from tonnage.plan.scene import share_label, where_it_lives
 from tonnage.plan.types import Plan
-from tonnage.units import format_bytes, format_seconds
-from tonnage.workload.types import Serving
+from tonnage.units import JOULES_PER_KWH, format_bytes, format_count, format_seconds
+from tonnage.workload.types import Serving, Training
 
 _PACKAGES: Final = ("tonnage.estimate", "tonnage.engines")
 _SAFE: Final = re.compile(r"[A-Za-z][\w]*(\.[A-Za-z][\w]*)*", re.ASCII)
@@ -87,8 +87,10 @@ def explain(plan: Plan) -> Explanation:
         _rates(estimate),
         _room(plan),
         _cost(estimate),
+        _job(estimate),
         _power(plan),
         _storage(estimate),
+        _constants(estimate),
     )
     sources = [
         candidate.model.source,
@@ -99,7 +101,7 @@ def explain(plan: Plan) -> Explanation:
         plan=plan,
         title=title,
         parts=tuple(part for part in parts if part.items),
-        assumptions=estimate.provenance.assumptions,
+        assumptions=(*estimate.provenance.measured, *estimate.provenance.assumptions),
         warnings=plan.warnings,
         sources=tuple(dict.fromkeys(t for s in (*sources, *estimate.provenance.sources) for t in _cited(s))),
     )
@@ -293,6 +295,52 @@ def _cost(estimate: Estimate) -> Part:
     return Part(id="cost", title=say("explain.cost"), unit="USD", total=None, items=items)
 
 
+def _job(estimate: Estimate) -> Part:
+    """Return time, energy and money to the tokens that were asked for."""
+    job, items = estimate.cost.job, []
+    for name, formula in _JOB if job is not None else ():
+        interval = estimate.cost.usd_total if name == "rent_usd" else getattr(job, name)
+        if interval is None:
+            continue
+        kind = next(unit for unit in ("seconds", "joules", "usd") if name.endswith(unit))
+        best, low, high = (_amount(kind, value) for value in (interval.best, interval.low, interval.high))
+        items.append(
+            Item(
+                name=name,
+                label=share_label("job", name),
+                value=interval.best,
+                text=best if low == high else f"{best} ({low} – {high})",
+                formula=formula,
+                meaning=_meaning("job", name, formula),
+                source=meaning_of(formula)[1] if formula else "",
+            )
+        )
+    count = format_count(job.num_tokens) if job is not None else ""
+    return Part(id="job", title=say("explain.job", num=count), unit="", total=None, items=tuple(items))
+
+
+_JOB: Final = (
+    ("work_seconds", ""),
+    ("held_seconds", "cost.expected_seconds"),
+    ("joules", "power.job_joules"),
+    ("electricity_usd", "cost.electricity_usd"),
+    ("rent_usd", "cost.rent_usd"),
+    ("own_usd", "cost.owned_usd_per_hour"),
+)
+
+
+def _amount(kind: str, value: float) -> str:
+    if kind == "seconds":
+        return format_seconds(value)
+    if kind == "joules":
+        return (
+            f"{value / JOULES_PER_KWH:,.3g} kWh"
+            if value < 1e4 * JOULES_PER_KWH
+            else f"{value / JOULES_PER_KWH:,.0f} kWh"
+        )
+    return f"{value:,.0f} USD" if value >= 100 else f"{value:,.3g} USD"
+
+
 def _dollars(interval: Interval) -> str:
     best, low, high = (f"{v:,.0f}" if v >= 100 else f"{v:,.3g}" for v in (interval.best, interval.low, interval.high))
     return f"{best} USD" if low == high else f"{best} USD ({low} – {high})"
@@ -333,6 +381,38 @@ def _storage(estimate: Estimate) -> Part:
         if (value := getattr(storage, name)) is not None
     )
     return Part(id="storage", title=say("explain.storage"), unit="B", total=None, items=items)
+
+
+_MOST_CONSTANTS: Final = 8
+
+
+def _constants(estimate: Estimate) -> Part:
+    """Return the calibrated constants that a training plan hangs on most, with what they rest on."""
+    items: tuple[Item, ...] = ()
+    if isinstance(estimate.candidate.workload, Training):
+        from tonnage.plan.leverage import leverage_of  # noqa: PLC0415  serving has constants of its own
+
+        items = tuple(
+            Item(
+                name=one.name,
+                label=one.name,
+                value=one.value,
+                text=say(
+                    "explain.constant",
+                    value=f"{one.value:.4g}",
+                    low=f"{one.low:g}",
+                    high=f"{one.high:g}",
+                    memory=f"{100 * one.memory_ratio:.0f}",
+                    time=f"{100 * one.time_ratio:.0f}",
+                ),
+                meaning=one.meaning,
+                source=say(
+                    "explain.evidence", rows=one.num_rows, sources=", ".join(one.sources) or "-", basis=one.basis
+                ),
+            )
+            for one in leverage_of(estimate.candidate)[:_MOST_CONSTANTS]
+        )
+    return Part(id="constants", title=say("explain.constants"), unit="", total=None, items=items)
 
 
 def explanation_object(explanation: Explanation) -> dict[str, Any]:

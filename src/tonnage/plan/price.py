@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from operator import mul, truediv
 from typing import Final
 
-from tonnage.estimate import cost
+from tonnage.estimate import cost, power
 from tonnage.estimate.cost.assumptions import Assumptions, with_given
 from tonnage.estimate.cost.machine import is_in_datacentre, machine_draw, machine_kind, machine_parts, value_kind
 from tonnage.estimate.cost.propagate import propagated, summed
-from tonnage.estimate.types import Candidate, Cost, CostPart, Estimate, Interval, OwnCost, SpotCost
+from tonnage.estimate.types import Candidate, Cost, CostPart, Estimate, Interval, JobCost, OwnCost, SpotCost
 from tonnage.hardware.currency import in_usd, with_rates
 from tonnage.hardware.names import resolve
 from tonnage.hardware.prices import (
@@ -34,7 +34,7 @@ from tonnage.hardware.types import Cluster, Device, PurchasePrice
 from tonnage.messages import say
 from tonnage.plan.types import Limits, Money, Unpriced
 from tonnage.units import YEAR_SECONDS
-from tonnage.workload.types import Serving
+from tonnage.workload.types import Serving, Training
 
 _HOUR: Final = 3600.0
 _LEAST_ON_BASEBOARD: Final = 4
@@ -290,6 +290,7 @@ def _cost(estimate: Estimate, market: _Market, prices: Prices, *, is_whole: bool
         hour = market.rent
         million = hour and _per_million(hour, rate, prices.assumed)
         total = hour and held and propagated(cost.rent_usd, hour, held)
+    own = _own(market, rate, prices.assumed) if is_whole else None
     return Cost(
         usd_per_hour=hour,
         usd_per_million_tokens=million,
@@ -297,8 +298,27 @@ def _cost(estimate: Estimate, market: _Market, prices: Prices, *, is_whole: bool
         usd_total=total,
         is_spot=prices.is_spot,
         spot=spot,
-        own=_own(market, rate, prices.assumed) if is_whole else None,
+        own=own,
+        job=_job(estimate, market, own, prices.assumed) if is_whole else None,
         notes=market.notes,
+    )
+
+
+def _job(estimate: Estimate, market: _Market, own: OwnCost | None, assumed: Assumptions) -> JobCost | None:
+    """Return what a training job to a number of tokens takes; None where no number is asked for."""
+    load, work = estimate.candidate.workload, estimate.performance.job_seconds
+    held = _held(estimate, assumed)
+    if not isinstance(load, Training) or load.num_tokens is None or work is None or held is None:
+        return None
+    place = "datacentre" if is_in_datacentre(estimate.candidate.cluster.node.devices) else "home"
+    hours = _times(held, 1 / _HOUR)
+    return JobCost(
+        num_tokens=load.num_tokens,
+        work_seconds=work,
+        held_seconds=held,
+        joules=market.draw and propagated(power.job_joules, market.draw, held, assumed.value("pue", place)),
+        electricity_usd=market.electricity and propagated(mul, market.electricity, hours),
+        own_usd=own and propagated(mul, own.usd_per_hour, hours),
     )
 
 

@@ -117,6 +117,7 @@ def request_object(request: Request) -> dict[str, Any]:
         "pins": dict(request.pins),
         "engines": list(request.limits.engines),
         "assumed": list(request.assumed),
+        "from": request.measured_run,
         "command": command(request),
         "arguments": list(arguments(request)),
     }
@@ -140,6 +141,7 @@ def plan_object(plan: Plan) -> dict[str, Any]:
         "rival": plan.rival,
         "risks": list(plan.risks),
         "power": _power(plan),
+        "job": _job(plan.estimate.cost),
         "limits": _limits(plan.estimate) or _room(plan.room),
     }
 
@@ -188,6 +190,18 @@ def _route(route: Route) -> dict[str, Any]:
         "usd_per_million_tokens": None if estimate is None else _interval(million_usd(estimate, route.way)),
         "break_even_hours": None if own is None else _interval(own.break_even_hours),
         "flags": list(route.flags),
+    }
+
+
+def _job(cost: Cost) -> dict[str, Any] | None:
+    """Return what a training job to a number of tokens takes; None where no number is asked for."""
+    job = cost.job
+    if job is None:
+        return None
+    return {
+        "num_tokens": job.num_tokens,
+        **_values(job, ("work_seconds", "held_seconds", "joules", "electricity_usd", "own_usd")),
+        "rent_usd": _interval(cost.usd_total),
     }
 
 
@@ -306,6 +320,7 @@ def estimate_object(estimate: Estimate) -> dict[str, Any]:
             "sources": list(used.sources),
             "is_calibrated": used.is_calibrated,
             "assumptions": list(used.assumptions),
+            "measured": list(used.measured),
             "warnings": list(used.warnings),
         },
     }

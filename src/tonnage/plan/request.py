@@ -317,6 +317,7 @@ def arguments(request: Request) -> tuple[str, ...]:
         *_where_arguments(request.where),
         *_limit_arguments(request.limits),
         *_pin_arguments(request.pins),
+        *_pairs((("--from", request.measured_run),)),
     )
 
 

@@ -30,6 +30,7 @@ def room_of(estimate: Estimate) -> Room | None:
         case=case_of(estimate.candidate),
         columns=columns_of(estimate.candidate),
         host_memory_bytes=held.host_capacity_bytes,
+        modelled_ratio=estimate.provenance.modelled_ratio,
     )
     sure = replace(job, margin=held.total.high / held.total.best)
     return Room(

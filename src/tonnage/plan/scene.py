@@ -26,6 +26,7 @@ from tonnage.units import format_seconds
 from tonnage.workload.types import Serving
 
 if TYPE_CHECKING:
+    from tonnage.plan.measured import Lesson
     from tonnage.plan.profile import Profile
 
 Price = Callable[[Estimate], Estimate]
@@ -45,9 +46,16 @@ class Scene:
     software: tuple[TrainingWays, ...]
     fixed: Fixed
     profile: Profile | None = None
+    lesson: Lesson | None = None  # of a measured training run
 
 
-def set_scene(request: Request, model: Model, cluster: Cluster, profile: Profile | None = None) -> Scene:
+def set_scene(
+    request: Request,
+    model: Model,
+    cluster: Cluster,
+    profile: Profile | None = None,
+    lesson: Lesson | None = None,
+) -> Scene:
     """Resolve the engines and pins of a request; engines that the machine taught take its own constants.
 
     Raises
@@ -76,6 +84,7 @@ def set_scene(request: Request, model: Model, cluster: Cluster, profile: Profile
         software=software,
         fixed=fixed,
         profile=profile,
+        lesson=lesson,
     )
 
 
@@ -120,6 +129,10 @@ def explore(scene: Scene) -> Explored:
         return explore_serving(scene.model, load, scene.cluster, scene.engines, scene.fixed)
     from tonnage.search.training import explore_training  # noqa: PLC0415  serving does without its columns
 
+    if scene.lesson is not None:  # a run that is named counts before what the machine was taught
+        from tonnage.plan.measured import explore_from  # noqa: PLC0415  few plan from a run
+
+        return explore_from(scene.lesson, scene.model, load, scene.cluster, scene.software, scene.fixed)
     explored = explore_training(scene.model, load, scene.cluster, scene.software, scene.fixed)
     return explored if scene.profile is None else _as_taught(scene, scene.profile, explored)
 

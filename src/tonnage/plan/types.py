@@ -75,6 +75,7 @@ class Request:
     limits: Limits = field(default_factory=Limits)
     pins: Mapping[str, Scalar] = field(default_factory=dict[str, Scalar])
     assumed: tuple[str, ...] = ()
+    measured_run: str | None = None  # file of a run that corrects the estimates
 
 
 @noun

@@ -11,6 +11,7 @@ from tonnage import datafiles
 from tonnage.errors import UnknownNameError
 
 CALIBRATION: Final = "calibration/training.toml"
+EVIDENCE: Final = "calibration/constant_evidence.csv"
 TRAITS: Final = "engines/training.toml"
 MODE_SEPARATOR: Final = "."
 
@@ -36,6 +37,34 @@ Constants = Mapping[str, Any]
 def training_constants() -> dict[str, float]:
     """Return the calibrated constants by name."""
     return {name: row["value"] for name, row in datafiles.table(CALIBRATION).items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Which measured rows constrain a constant; `validation/constant_evidence.py` counts them."""
+
+    num_rows: int  # whose prediction it moves
+    num_sources: int
+    measured_ratio: float | None  # information from rows over that from rows and prior; None: it is not fitted to rows
+    sources: tuple[str, ...]  # those that say most
+
+
+@cache
+def _evidence() -> dict[str, Evidence]:
+    return {
+        row["constant"]: Evidence(
+            num_rows=int(row["num_rows"]),
+            num_sources=int(row["num_sources"]),
+            measured_ratio=float(row["measured_ratio"]) if row["measured_ratio"] else None,
+            sources=tuple(part for part in row["sources"].split(" | ") if part),
+        )
+        for row in datafiles.rows(EVIDENCE)
+    }
+
+
+def evidence_of(name: str) -> Evidence:
+    """Return which measured rows constrain a calibrated constant."""
+    return _evidence()[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -170,7 +170,8 @@ def _score_bytes(case: TrainingCase, each: Any, sums: LayerSums, x: dict[str, An
     if case.has_flash_attention or not sums.scores:
         return 0.0
     queries = x["seq_len"] / x["cp"]
-    return activations.attention_score_bytes(x["micro_batch_size"], queries, x["seq_len"], sums.scores, each, x["tp"])
+    heads = sums.fused_scores if case.software.kernels == "fused" else sums.scores
+    return activations.attention_score_bytes(x["micro_batch_size"], queries, x["seq_len"], heads, each, x["tp"])
 
 
 def _layer_kept(case: TrainingCase, c: Constants, sums: LayerSums, x: dict[str, Any], tokens: Any, etp: Any) -> Any:

@@ -10,9 +10,11 @@ import numpy as np
 
 from tonnage.estimate.compose_training.case import TrainingCase, filled
 from tonnage.estimate.compose_training.constants import training_constants
-from tonnage.estimate.compose_training.memory import rank_memory
+from tonnage.estimate.compose_training.memory import Memory, rank_memory
 
 LARGEST: Final = 1 << 24  # of a micro-batch or a length: nothing larger is asked for
+COUNTED: Final = frozenset(("weights", "gradients", "master_weights", "optimizer_states"))
+"""Pools that are counts of parameters times bytes; the others are modelled, and a measured run may correct them."""
 _BOUNDLESS: Final = 1 << 60  # memory of a device on which whatever the allocator caches has room
 
 
@@ -24,20 +26,32 @@ class Job:
     columns: Mapping[str, Any]
     host_memory_bytes: float = float("inf")
     margin: float = 1.0  # factor on the estimate: the upper end of an interval over its best value
+    modelled_ratio: float = 1.0  # factor on the pools that are no counts, as a measured run says
 
     def fits(self, **changed: Any) -> Any:
         """Whether every pipeline rank and the host hold the job with some columns changed; arrays are columns."""
-        held = _ranks(self.case, {**self.columns, **changed})
+        held = _ranks(self, {**self.columns, **changed})
         device, host = (np.maximum.reduce(np.broadcast_arrays(*same)) for same in zip(*held, strict=True))
         capacity = self.case.device.memory_bytes
         return (device * self.margin <= capacity) & (host * self.margin <= self.host_memory_bytes)
 
 
-def _ranks(case: TrainingCase, columns: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+def _ranks(job: Job, columns: Mapping[str, Any]) -> list[tuple[Any, Any]]:
     """Return the bytes of the device and of the host of each pipeline rank that may be the fullest."""
     c, x = training_constants(), filled(columns)
     ranks = ("first", "last") if np.any(x["pp"] > 1) else ("first",)
-    return [(one.total, one.host_total) for one in (rank_memory(case, c, x, rank, "driver") for rank in ranks)]
+    held = (rank_memory(job.case, c, x, rank, "driver") for rank in ranks)
+    return [(_corrected(job, one), one.host_total) for one in held]
+
+
+def _corrected(job: Job, held: Memory) -> Any:
+    """Return the total with what is modelled scaled, cached segments given back before the device runs out."""
+    if job.modelled_ratio == 1.0:
+        return held.total
+    counted = sum(held.pools[name] for name in COUNTED)
+    total = counted + job.modelled_ratio * (held.total - counted)
+    cached = job.modelled_ratio * held.pools.get("fragmentation", 0.0)
+    return np.maximum(total - cached, np.minimum(total, job.case.device.memory_bytes))
 
 
 def needed_bytes(job: Job) -> float:
@@ -52,9 +66,9 @@ def needed_bytes(job: Job) -> float:
     c, x = training_constants(), filled(job.columns)
     ranks = ("first", "last") if x["pp"] > 1 else ("first",)
     held = [rank_memory(boundless, c, x, rank, "driver") for rank in ranks]
-    if job.margin == 1.0:
-        return max(float(one.least) for one in held)
-    return job.margin * max(float(one.total) for one in held)
+    needs = [float(one.least if job.margin == 1.0 else one.total) for one in held]
+    counted = [sum(float(one.pools[name]) for name in COUNTED) for one in held]
+    return job.margin * max(n + job.modelled_ratio * (need - n) for n, need in zip(counted, needs, strict=True))
 
 
 def largest(fits: Callable[[int], bool], *, limit: int = LARGEST) -> int:

@@ -52,7 +52,8 @@ class LayerSums:
     kept_frozen: Split4  # inputs of frozen products, which some quantised code keeps
     kept_adapter: Split4  # elements that adapters read
     adapter_ranks: float  # adapter matrices: elements kept for each unit of rank
-    scores: float  # probabilities of a pair
+    scores: float  # probabilities of a pair, as unfused code holds them
+    fused_scores: float  # … as one kernel of softmax and dropout does: in 16 bit, whatever the softmax computes in
     widest: Split4  # elements in and out of the widest operation
     largest_matrix: float
     num_kernels: float
@@ -116,6 +117,7 @@ def _sums(
         if o.matrices:
             elements = o.tokens_ratio * (o.matrices[0].num_inputs + sum(m.num_outputs for m in o.matrices))
             widest[o.split] = max(widest[o.split], elements)
+    scores = sum(o.score_elements_per_pair for o in operations if o.kind is Kind.ATTENTION)
     return LayerSums(
         parameters=_by_split([(o.split, o.num_parameters) for o in operations]),
         matrix_parameters=_by_split([(o.split, m.num_parameters) for o, m in matrices]),
@@ -131,7 +133,8 @@ def _sums(
         kept_frozen=_by_split(kept["frozen"]),
         kept_adapter=_by_split(kept["adapter"]),
         adapter_ranks=float(len(adapted)),
-        scores=sum(o.score_elements_per_pair for o in operations if o.kind is Kind.ATTENTION),
+        scores=scores,
+        fused_scores=scores * (1.0 if all(getattr(m, "has_fp32_softmax", True) for m in layer.mixers) else 3.0),
         widest=(widest[Split.TENSOR], widest[Split.SEQUENCE], widest[Split.EXPERT], 0.0),
         largest_matrix=float(max((m.num_inputs * m.num_outputs for _, m in matrices), default=0)),
         num_kernels=sum(o.num_kernels for o in operations),

@@ -16,12 +16,12 @@ from tonnage import datafiles
 from tonnage.errors import RequestError, UnknownNameError
 from tonnage.estimate.types import Interval
 from tonnage.messages import say
-from tonnage.units import GB, GIB, YEAR_SECONDS
+from tonnage.units import GB, GIB, JOULES_PER_KWH, YEAR_SECONDS
 
 _TABLE: Final = "assumptions/money.csv"
 # From the table's units to base units; what is not named here is a base unit already.
 _SCALES: Final = {
-    "USD/kWh": 1 / 3.6e6,
+    "USD/kWh": 1 / JOULES_PER_KWH,
     "USD/GiB": 1 / GIB,
     "GB/s": GB,
     "min": 60.0,
