@@ -10,6 +10,7 @@ import pytest
 from tests.calibrate.test_measurements import LLAMA_2026, SERVING, TABLE, TESTS
 from tests.conftest import call_tonnage
 
+from tonnage.plan.file import read_plan
 from tonnage.units import GIB, MIB
 
 ASK = ("Qwen/Qwen3-8B", "--gpu", "rtx-4090", "--quant", "bf16")
@@ -72,7 +73,6 @@ def test_after_a_log_the_same_launch_is_told_as_it_was(plans, profile, tmp_path,
     from tonnage.engines import find_engine
     from tonnage.engines.taught import taught
     from tonnage.estimate.compose_serving import serving_load
-    from tonnage.plan.file import read_plan
     from tonnage.plan.profile import read_profile, teaching_of
 
     candidate = read_plan((plans / "vllm.toml").read_text()).estimate.candidate
@@ -93,6 +93,12 @@ def test_later_plans_take_it_and_forgetting_restores(plans, profile, tmp_path):
     more = after["memory"]["device"]["total_bytes"]["best"] - before["memory"]["device"]["total_bytes"]["best"]
     assert more == pytest.approx(0.8 * GIB, abs=20 * MIB)
     assert any("machine 'here'" in text for text in after["provenance"]["assumptions"])
+    assert after["limits"]["max_context_tokens"] < before["limits"]["max_context_tokens"]
+    grown = after["limits"]["least_memory_bytes"] - before["limits"]["least_memory_bytes"]
+    assert 0.8 * GIB - 20 * MIB < grown < 1.2 * GIB  # the engine may take a share of the device only
+    kept = tmp_path / "kept.toml"
+    assert call_tonnage("plan", *ASK, "--engine", "vllm", "--profile", "here", "-o", str(kept), "-q").code == 0
+    assert read_plan(kept.read_text()).limits.max_context_tokens == after["limits"]["max_context_tokens"]
     assert capacity("--engine", "vllm") == before
     assert capacity("--engine", "sglang", "--profile", "here") == capacity("--engine", "sglang")
     assert call_tonnage("calibrate", "profile", "forget").code == 0

@@ -235,9 +235,9 @@ def _training_columns(estimate: Estimate) -> dict[str, str]:
     }
 
 
-def _limits(estimate: Estimate) -> Iterator[str]:
+def _limits(plan: Plan) -> Iterator[str]:
     """Say how far a serving plan goes with all else as it is, and the least memory of a device that does."""
-    found, load = limits_of(estimate), estimate.candidate.workload
+    found, load = limits_of(plan), plan.estimate.candidate.workload
     if found is None or not isinstance(load, Serving):
         return
     context, requests = f"{found.max_context_tokens:,}", f"{found.max_concurrency:,}"
@@ -247,7 +247,7 @@ def _limits(estimate: Estimate) -> Iterator[str]:
         yield say("plan.limits_one", context=context)
     if found.least_memory_bytes is not None:
         yield say("plan.least_memory", memory=format_bytes(found.least_memory_bytes))
-    yield from _under_load(estimate, load)
+    yield from _under_load(plan.estimate, load)
 
 
 def _under_load(estimate: Estimate, load: Serving) -> Iterator[str]:
@@ -275,7 +275,7 @@ def _notes(plans: tuple[Plan, ...], warned: tuple[str, ...]) -> list[str]:
     shared = [text for text in first.risks if all(text in plan.risks for plan in plans)]
     for plan in plans:
         risks = (text for text in plan.risks if text not in (*shared, *warned))
-        limits = _limits(plan.estimate) if plan.rank == 1 else ()
+        limits = _limits(plan) if plan.rank == 1 else ()
         texts = [
             *plan.reasons,
             *limits,

@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tonnage.engines import find_engine
 from tonnage.errors import RequestError
+from tonnage.estimate.serving_limits import serving_limits
 from tonnage.messages import say
 from tonnage.model.types import Model
 from tonnage.plan import price
 from tonnage.plan.choose import choose
-from tonnage.plan.scene import SLOWEST_TPOT_SECONDS, price_is_open, set_scene
+from tonnage.plan.scene import SLOWEST_TPOT_SECONDS, Scene, price_is_open, set_scene
 from tonnage.plan.stored import with_read_rate
-from tonnage.plan.types import Answer, Request
+from tonnage.plan.types import Answer, Plan, Request
 from tonnage.plan.where import Placed, place, place_here
 from tonnage.units import format_seconds
 from tonnage.workload.types import Serving
@@ -84,7 +86,8 @@ def answer(
         found, placed = browse(request, model, priced, changes), None
     else:
         placed = place_here(request.where, machine) if machine is not None else place(request.where)
-        found = choose(set_scene(request, model, placed.cluster, profile, _lesson(request, run)), priced, changes)
+        scene = set_scene(request, model, placed.cluster, profile, _lesson(request, run))
+        found = _with_taught_limits(choose(scene, priced, changes), scene)
     plans = (replace(p, estimate=with_read_rate(whole(p.estimate), prices.assumed)) for p in found.plans)
     found = replace(found, plans=tuple(plans))
     if found.looked:
@@ -123,6 +126,17 @@ def _lesson(request: Request, run: Run | None) -> Lesson | None:
     from tonnage.plan.measured import lesson_of  # noqa: PLC0415  few plan from a run
 
     return lesson_of(run)
+
+
+def _with_taught_limits(found: Answer, scene: Scene) -> Answer:
+    """Return an answer whose plans know how far they go on engines that the machine taught."""
+    taught = {one.name: one.accounting for one in scene.engines if one is not find_engine(one.name)}
+
+    def one(plan: Plan) -> Plan:
+        accounting = taught.get(plan.estimate.candidate.engine)
+        return plan if accounting is None else replace(plan, limits=serving_limits(plan.estimate.candidate, accounting))
+
+    return replace(found, plans=tuple(map(one, found.plans))) if taught else found
 
 
 def _counts_money(request: Request) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from tonnage.engines import find_engine
 from tonnage.estimate.compose_serving import serving_load
 from tonnage.estimate.serving_limits import largest_num_seqs, least_utilization_ratio
 from tonnage.estimate.types import Estimate
@@ -151,7 +150,7 @@ def _exact_settings(scene: Scene) -> Iterator[Trial]:
     if not short or not isinstance(request.workload, Serving) or not paths.keys() & request.pins.keys():
         return
     candidate = min(short, key=lambda one: one.footprint.total.best - one.footprint.capacity_bytes).candidate
-    accounting = find_engine(candidate.engine).accounting
+    accounting = next(one for one in scene.engines if one.name == candidate.engine).accounting
     load = serving_load(candidate, accounting)
     found = {
         "settings.max_num_seqs": largest_num_seqs(load, accounting),

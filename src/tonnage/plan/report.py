@@ -142,13 +142,13 @@ def plan_object(plan: Plan) -> dict[str, Any]:
         "risks": list(plan.risks),
         "power": _power(plan),
         "job": _job(plan.estimate.cost),
-        "limits": _limits(plan.estimate) or _room(plan.room),
+        "limits": _limits(plan) or _room(plan.room),
     }
 
 
-def _limits(estimate: Estimate) -> dict[str, Any] | None:
+def _limits(plan: Plan) -> dict[str, Any] | None:
     """Return how far a serving plan goes with all else as it is, and the least that holds it."""
-    found = limits_of(estimate)
+    found = limits_of(plan)
     if found is None:
         return None
     return {
@@ -160,8 +160,11 @@ def _limits(estimate: Estimate) -> dict[str, Any] | None:
     }
 
 
-def limits_of(estimate: Estimate) -> ServingLimits | None:
-    """Return a serving estimate's limits on its own engine; None for training."""
+def limits_of(plan: Plan) -> ServingLimits | None:
+    """Return a serving plan's limits on its own engine, as its machine taught it; None for training."""
+    estimate = plan.estimate
+    if plan.limits is not None:
+        return plan.limits
     if not isinstance(estimate.candidate.workload, Serving):
         return None
     return serving_limits(estimate.candidate, find_engine(estimate.candidate.engine).accounting)

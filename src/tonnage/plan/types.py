@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Literal
 
+from tonnage.estimate.serving_limits import ServingLimits
 from tonnage.estimate.types import Estimate
 from tonnage.nouns import noun
 from tonnage.workload.types import Workload
@@ -130,6 +131,7 @@ class Plan:
     rival: str = ""  # what is next best
     risks: tuple[str, ...] = ()  # what speaks against relying on it, beside the warnings
     room: Room | None = None  # of a training plan
+    limits: ServingLimits | None = None  # of a serving plan whose engine a machine taught: by that machine's constants
 
 
 @noun
