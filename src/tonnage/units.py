@@ -170,6 +170,16 @@ def format_seconds(value: float) -> str:
     return _scaled(value, ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s")), 1)
 
 
+def format_kwh(joules: float) -> str:
+    """Write an energy in kilowatt-hours, without the unit.
+
+    >>> format_kwh(1.81e6), format_kwh(1.2e14)
+    ('0.503', '33,333,333')
+    """
+    value = joules / JOULES_PER_KWH
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
 def format_count(value: float, digits: int = 1) -> str:
     """Write a large count: 27.8 B parameters, 1.2 M tokens.
 

@@ -16,7 +16,7 @@ from tonnage.plan.coin import Coin, both, coin_of
 from tonnage.plan.report import launch_words, limits_of
 from tonnage.plan.scene import share_label, where_it_lives
 from tonnage.plan.types import Answer, Plan, Rejection, Request
-from tonnage.units import GIB, JOULES_PER_KWH, format_bytes, format_count, format_seconds
+from tonnage.units import GIB, format_bytes, format_count, format_kwh, format_seconds
 from tonnage.workload.types import Serving
 
 _COLUMNS = 100
@@ -321,7 +321,7 @@ def _job(plan: Plan) -> list[str]:
     if cost.job is None:
         return []
     held, joules, rent, own = cost.job.held_seconds, cost.job.joules, cost.usd_total, cost.job.own_usd
-    energy = "" if joules is None else say("plan.job_energy", kwh=f"{joules.best / JOULES_PER_KWH:,.3g}")
+    energy = "" if joules is None else say("plan.job_energy", kwh=format_kwh(joules.best))
     coin = coin_of(plan.request.limits)
     money = "" if rent is None else say("plan.job_rent", amount=both(rent.best, coin))
     money += "" if own is None else say("plan.job_own", amount=both(own.best, coin))

@@ -15,7 +15,7 @@ from tonnage.messages import knows, say
 from tonnage.plan.caps import caps_of
 from tonnage.plan.scene import share_label, where_it_lives
 from tonnage.plan.types import Plan
-from tonnage.units import JOULES_PER_KWH, format_bytes, format_count, format_seconds
+from tonnage.units import format_bytes, format_count, format_kwh, format_seconds
 from tonnage.workload.types import Serving, Training
 
 _PACKAGES: Final = ("tonnage.estimate", "tonnage.engines")
@@ -333,11 +333,7 @@ def _amount(kind: str, value: float) -> str:
     if kind == "seconds":
         return format_seconds(value)
     if kind == "joules":
-        return (
-            f"{value / JOULES_PER_KWH:,.3g} kWh"
-            if value < 1e4 * JOULES_PER_KWH
-            else f"{value / JOULES_PER_KWH:,.0f} kWh"
-        )
+        return f"{format_kwh(value)} kWh"
     return f"{value:,.0f} USD" if value >= 100 else f"{value:,.3g} USD"
 
 
