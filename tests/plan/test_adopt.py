@@ -8,6 +8,7 @@ from dataclasses import asdict
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import call_tonnage
 
 from tonnage import datafiles
 from tonnage.errors import BadFileError
@@ -182,6 +183,37 @@ def test_torchtitan():
 def test_a_launch_line(line, expected):
     got = asdict(adopt(line, "run.sh"))
     assert {name: got[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "pins", "defaults"),
+    [
+        ("vllm serve Q/W", {}, {"precision.weights": "own", "precision.kv": "own", "layout.tp": "1"}),
+        ("vllm serve Q/W -q awq", {"precision.weights": "awq"}, {"precision.kv": "own"}),
+        ("python3 -m sglang.launch_server --model Q/W --tp 2", {"layout.tp": "2"}, {"precision.weights": "own"}),
+        ("llama-server -m a/W-35B-A3B-Q8_0.gguf", {"precision.weights": "q8_0"}, {"precision.kv": "fp16"}),
+        ("llama-server -m W-Q4_K_M-00001-of-00002.gguf", {"precision.weights": "q4_k_m"}, {"precision.kv": "fp16"}),
+        ("llama-server -m W-Q9_X.gguf", {}, {"precision.kv": "fp16"}),
+        ("llama-server -hf Q/W-GGUF", {}, {"precision.weights": "q4_k_m"}),
+    ],
+)
+def test_what_a_line_leaves_out_is_the_engines_default(line, pins, defaults):
+    got = adopt(line, "run.sh")
+    assert {name: got.pins.get(name) for name in ("precision.weights", "layout.tp")} == {
+        "precision.weights": None,
+        "layout.tp": None,
+        **pins,
+    }
+    assert defaults.items() <= got.defaults.items()
+    assert not got.defaults.keys() & got.pins.keys()
+
+
+def test_a_line_that_cannot_start_is_told_so(tmp_path):
+    place = tmp_path / "run.sh"
+    place.write_text("vllm serve Qwen/Qwen3-32B\n")
+    answer = call_tonnage("plan", "--gpu", "rtx-4090", "--import", str(place))
+    assert answer.code == 3
+    assert "precision.weights=own" in answer.err
 
 
 @pytest.mark.parametrize(

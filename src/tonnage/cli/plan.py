@@ -309,6 +309,9 @@ def _adopt(path: str | None, *, is_quiet: bool) -> Adopted | None:
     adopted = adopt(read_text(path, LARGEST_BYTES), path)
     pins = ", ".join(f"{name}={value}" for name, value in (*adopted.load.items(), *adopted.pins.items()))
     note(say("plan.imported", path=path, kind=adopted.kind, text=pins or "-"), is_quiet=is_quiet)
+    if adopted.defaults:
+        text = ", ".join(f"{name}={value}" for name, value in adopted.defaults.items())
+        note(say("plan.engine_defaults", path=path, text=text), is_quiet=is_quiet)
     for text in adopted.ignored:
         note(say("plan.not_counted", path=path, text=text), is_quiet=is_quiet)
     return adopted
@@ -374,7 +377,7 @@ def _request(spec: str | None, words: dict[str, Any], adopted: Adopted | None) -
         goal = goal or adopted.goal
         is_serving = goal == "serve"
         load = {n: v for n, v in adopted.load.items() if (n in _LOAD[:6]) == is_serving} | load
-        pins = {**adopted.pins, **pins}
+        pins = {**(adopted.defaults if is_serving else {}), **adopted.pins, **pins}
         limits["engines"] = limits["engines"] or tuple(filter(None, (adopted.engine,)))
         spec = spec or adopted.model
         nodes = adopted.num_nodes if adopted.num_nodes and nodes == 1 else nodes

@@ -314,5 +314,9 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "kept": ("{path}: plan {rank} of {num}", "{path}：第 {rank} 个方案，共 {num} 个"),
     "num_looked": ("{num} candidates looked at", "共考察 {num} 个候选"),
     "imported": ("read from {path} ({kind}): {text}", "从 {path}（{kind}）读入：{text}"),
+    "engine_defaults": (
+        "{path}: not in the line, so as the engine has it: {text} (own: as the checkpoint has it)",
+        "{path}：启动行未写，按引擎默认：{text}（own：与检查点一致）",
+    ),
     "not_counted": ("{path}: not counted: {text}", "{path}：未计入：{text}"),
 }

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tonnage import datafiles
-from tonnage.errors import BadFileError
+from tonnage.errors import BadFileError, UnknownNameError
+from tonnage.plan.pins import OWN
 
 LARGEST_BYTES: Final = 1 << 20
 _ENGINE_FIELDS: Final = ("--tensor-split", "-ts", "--override-tensor", "-ot", "--cpu-offload-gb", "--swap-space")
@@ -44,6 +45,10 @@ _SHARDING: Final = {
     "1": 3, "2": 2, "3": 0, "4": 3, "5": 2, "TRUE": 3, "FALSE": 2,
     "OPTIM_GRADS_PARAMS": 3, "OPTIM_GRADS": 2, "OPTIM": 1,
 }  # fmt: skip
+_QUANT_IN_NAME: Final = re.compile(
+    r"(?:^|[-._/])((?:i?q[1-8](?:_[0-9a-z]{1,4}){1,2})|bf16|f16|f32|mxfp4)(?:-[0-9]{5}-of-[0-9]{5})?\.gguf$",
+    re.IGNORECASE | re.ASCII,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +63,7 @@ class Adopted:
     num_nodes: int | None = None
     load: Mapping[str, str] = field(default_factory=dict[str, str])
     pins: Mapping[str, str] = field(default_factory=dict[str, str])
+    defaults: Mapping[str, str] = field(default_factory=dict[str, str])  # pins of what the line leaves to the engine
     ignored: tuple[str, ...] = ()
 
 
@@ -68,6 +74,7 @@ class _Found:
         self.kind = kind
         self.where = where
         self.values: dict[str, str] = {}
+        self.defaults: dict[str, str] = {}
         self.ignored: list[str] = []
 
     def put(self, target: str, value: object) -> None:
@@ -103,6 +110,7 @@ class _Found:
             num_nodes=nodes,
             load=load,
             pins=pins,
+            defaults={n: v for n, v in self.defaults.items() if n not in pins},
             ignored=tuple(self.ignored),
         )
 
@@ -430,6 +438,10 @@ def _count(found: _Found, flag: str, value: str) -> int | None:
 
 def _settle(found: _Found, words: list[str], place: int, program: str) -> None:
     """Turn what a flag means only together with others into fields."""
+    if program in ("vllm", "sglang"):
+        # Neither flag quantises by itself: what is left out is the checkpoint's format, its type in the cache, one card.
+        found.defaults |= {"precision.weights": OWN, "precision.kv": OWN, "layout.tp": "1", "layout.pp": "1"}
+        found.defaults["layout.dp"] = "1"
     if program == "vllm":
         _settle_vllm(found, words, place)
     elif program == "llama_cpp":
@@ -456,6 +468,16 @@ def _settle_vllm(found: _Found, words: list[str], place: int) -> None:
         found.put("layout.ep", int(found.values.get("layout.tp", "1")) * int(found.values.get("layout.dp", "1")))
 
 
+def _put_format(found: _Found, name: str) -> None:
+    """Keep the format that a file's name ends in; one that is not known has no field."""
+    from tonnage.estimate.weights import find_format  # noqa: PLC0415  only names of files need it
+
+    try:
+        found.put("precision.weights", find_format(name).name)
+    except UnknownNameError:
+        found.ignored.append(f"weights in {name}")
+
+
 def _settle_llama_cpp(found: _Found) -> None:
     """Divide the context, which the slots share; count layers from the host's side instead of the GPU's."""
     hub = found.take("hub")
@@ -463,6 +485,12 @@ def _settle_llama_cpp(found: _Found) -> None:
         model, _, quant = hub.partition(":")
         found.put("model", model)
         found.put("precision.weights", quant.lower() or None)
+    named = _QUANT_IN_NAME.search(found.values.get("model", ""))
+    if "precision.weights" not in found.values and named is not None:
+        _put_format(found, named[1].lower())
+    elif hub is not None:
+        found.defaults["precision.weights"] = "q4_k_m"
+    found.defaults["precision.kv"] = "fp16"
     cache_v = found.take("cache_v")
     if cache_v is not None and cache_v != found.values.get("precision.kv", "fp16"):
         found.ignored.append(f"--cache-type-v {cache_v} (one type is counted for both)")

@@ -13,6 +13,7 @@ from tonnage.messages import say
 from tonnage.model.types import Model
 from tonnage.plan import price
 from tonnage.plan.choose import choose
+from tonnage.plan.pins import as_stored
 from tonnage.plan.scene import SLOWEST_TPOT_SECONDS, Scene, price_is_open, set_scene
 from tonnage.plan.stored import with_read_rate
 from tonnage.plan.types import Answer, Plan, Request
@@ -69,6 +70,7 @@ def answer(
         fix = "give its config.json, or a GGUF file"
         raise RequestError("the model's layers are not known, only its size", where=request.model[:80], fix=fix)
 
+    request = replace(request, pins=as_stored(request.pins, model))
     changes = None
     if today is not None:
         from tonnage.plan.carry import counter  # noqa: PLC0415  only where something runs today

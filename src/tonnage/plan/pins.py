@@ -8,10 +8,12 @@ from typing import Any, Final
 
 from tonnage.errors import RequestError, UnknownNameError
 from tonnage.estimate.types import Candidate
+from tonnage.model.types import Model
 from tonnage.nouns import noun
 from tonnage.plan.types import Scalar
 from tonnage.workload.optimizers import OPTIMIZERS
 
+OWN: Final = "own"  # of the weights or the cache: as the checkpoint has it
 _LARGEST_COUNT: Final = 10**9
 _LONGEST_TEXT: Final = 200
 
@@ -75,6 +77,7 @@ _TRAINING_ONLY: Final = (
     "recompute_every", "optimizer", "precision.gradients", "precision.has_fp32_master", "precision.experts",
     "settings.has_fused_loss", "settings.has_compile", "offload.optimizer", "offload.parameters", "offload.activations",
 )  # fmt: skip
+_TYPES: Final = {"bfloat16": "bf16", "float16": "fp16"}
 _SWITCHES: Final = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}
 
 
@@ -122,6 +125,10 @@ def check_goal(pins: Mapping[str, Scalar], *, is_serving: bool) -> None:
             flag = write_pin(path, value)
             where = flag[0] if flag[0] != "--set" else f"--set {path[:60]}"
             raise RequestError(f"says nothing for {goal}", where=where, fix="leave it out")
+        if value == OWN and not is_serving:
+            raise RequestError(
+                f"'{OWN}' says nothing for training", where=write_pin(path, value)[0], fix="name a format"
+            )
 
 
 def _read_count(pin: Pin, text: str, where: str) -> int:
@@ -172,7 +179,7 @@ def _read_weights(pin: Pin, text: str, where: str) -> str:
 
     del pin
     name = text.lower().replace("-", "_")
-    if name not in _FROZEN_ONLY:
+    if name not in (*_FROZEN_ONLY, OWN):
         try:
             find_format(name)
         except UnknownNameError as error:
@@ -190,7 +197,7 @@ def _read_cache(pin: Pin, text: str, where: str) -> str:
     del pin
     name = text.lower().replace("-", "_")
     known = sorted({one for engine in ENGINES for one in engine.traits.cache_formats})
-    if name not in known:
+    if name not in (*known, OWN):
         raise UnknownNameError(
             f"'{text[:40]}' is not a format of the cache", where=where, fix=f"one of {', '.join(known)}"
         )
@@ -234,6 +241,19 @@ def settle(pins: Mapping[str, Scalar], num_layers: int) -> dict[str, Scalar]:
             settled[path] = max(0, num_layers - int(value.removeprefix("all").lstrip("-") or "0"))
         else:
             settled[path] = min(int(value), num_layers)
+    return settled
+
+
+def as_stored(pins: Mapping[str, Scalar], model: Model) -> dict[str, Scalar]:
+    """Return the pins with "own" as what the checkpoint holds: its format, and its type of numbers for the cache."""
+    from tonnage.estimate.weights import checkpoint_format  # noqa: PLC0415  only these pins need it
+
+    settled = dict(pins)
+    if settled.get("precision.weights") == OWN:
+        settled["precision.weights"] = checkpoint_format(model)
+    if settled.get("precision.kv") == OWN:
+        compute = str(pins.get("precision.compute", ""))
+        settled["precision.kv"] = compute if compute in _TYPES.values() else _TYPES.get(model.dtype, "bf16")
     return settled
 
 
