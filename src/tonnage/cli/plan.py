@@ -284,7 +284,10 @@ def _measured(path: str) -> tuple[Run, Request | None]:
 
 def _as_it_ran(spec: str | None, words: dict[str, Any], ran: Request) -> tuple[str, dict[str, Any]]:
     """Take from the run what the command leaves open: its model, goal, load and hardware, and none of its pins."""
+    from tonnage.workload.types import Training
+
     load = ran.workload
+    assert isinstance(load, Training), "runs of serving teach by calibrate"
     full = dict(words)
     if not any(words[name] for name in ("serve", "pretrain", "finetune")):
         full["pretrain"] = load.kind.value == "pretrain"
