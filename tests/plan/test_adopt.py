@@ -208,6 +208,36 @@ def test_what_a_line_leaves_out_is_the_engines_default(line, pins, defaults):
     assert not got.defaults.keys() & got.pins.keys()
 
 
+def test_what_llama_cpp_takes_from_the_model_is_not_given():
+    got = adopt("llama-server -m W.gguf -c 0 -np 0", "run.sh")
+    assert not got.load
+    assert len(got.ignored) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "layers"),
+    [
+        ("exps=CPU", "all"),
+        (r"'.ffn_.*_exps.=CPU'", "all"),
+        (r"'blk\.(2[0-9])\.ffn_.*_exps=CPU'", None),
+        ("ffn_up_exps=CPU", None),
+        ("exps=CUDA0", None),
+    ],
+)
+def test_experts_put_on_the_host_by_name(words, layers):
+    got = adopt(f"llama-server -m W.gguf -ot {words}", "run.sh")
+    assert got.pins.get("offload.num_cpu_expert_layers") == layers
+    assert bool(got.ignored) == (layers is None)
+
+
+def test_a_line_of_another_model_is_warned_of(tmp_path):
+    place = tmp_path / "run.sh"
+    for model, is_other in (("Qwen/Qwen3-32B", True), ("Qwen/Qwen3-8B", False)):
+        place.write_text(f"vllm serve {model}\n")
+        answer = call_tonnage("plan", "Qwen/Qwen3-8B", "--gpu", "h100", "--import", str(place), "--json")
+        assert any("Qwen3-32B" in text for text in answer.json["warnings"]) == is_other
+
+
 def test_a_line_that_cannot_start_is_told_so(tmp_path):
     place = tmp_path / "run.sh"
     place.write_text("vllm serve Qwen/Qwen3-32B\n")

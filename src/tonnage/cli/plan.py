@@ -192,7 +192,7 @@ def command(
         if traced is not None:
             return traced
     with waiting(say("search.searching"), is_quiet=is_quiet):
-        answer = api.plan(request, today=today, run=run)
+        answer = _named(api.plan(request, today=today, run=run), adopted)
     if answer.plans and pick > len(answer.plans):
         raise RequestError(f"there are {len(answer.plans)} plans", where="--pick", fix=f"pick 1 to {len(answer.plans)}")
     comparison = _cross_check(answer, pick) if oracle else None
@@ -318,6 +318,16 @@ def _adopt(path: str | None, *, is_quiet: bool) -> Adopted | None:
     for text in adopted.ignored:
         note(say("plan.not_counted", path=path, text=text), is_quiet=is_quiet)
     return adopted
+
+
+def _named(answer: Answer, adopted: Adopted | None) -> Answer:
+    """Return the answer, with a warning where the file names another model than the one that is counted."""
+    from tonnage.plan.adopt import is_same_model
+
+    if adopted is None or adopted.model is None or is_same_model(answer.request.model, adopted.model):
+        return answer
+    text = say("plan.other_model", model=answer.request.model, other=adopted.model[:80])
+    return replace(answer, warnings=(text, *answer.warnings))
 
 
 def _today(path: str, *, is_quiet: bool) -> Adopted | Stack | None:

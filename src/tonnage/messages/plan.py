@@ -318,5 +318,9 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{path}: not in the line, so as the engine has it: {text} (own: as the checkpoint has it)",
         "{path}：启动行未写，按引擎默认：{text}（own：与检查点一致）",
     ),
+    "other_model": (
+        "the file that is imported names another model, {other}: what is counted is {model}",
+        "导入的文件写的是另一个模型 {other}：这里计算的是 {model}",
+    ),
     "not_counted": ("{path}: not counted: {text}", "{path}：未计入：{text}"),
 }

@@ -45,6 +45,10 @@ _SHARDING: Final = {
     "1": 3, "2": 2, "3": 0, "4": 3, "5": 2, "TRUE": 3, "FALSE": 2,
     "OPTIM_GRADS_PARAMS": 3, "OPTIM_GRADS": 2, "OPTIM": 1,
 }  # fmt: skip
+_NOT_NAME: Final = re.compile(r"[-_.]?gguf$|[-_. ]", re.ASCII)
+_ALL_EXPERTS: Final = re.compile(
+    r"[^0-9,=]*?(?<!gate_)(?<!up_)(?<!down_)exps[^0-9A-Za-z,=]*=CPU"
+)  # no layer, no one matrix
 _QUANT_IN_NAME: Final = re.compile(
     r"(?:^|[-._/])((?:i?q[1-8](?:_[0-9a-z]{1,4}){1,2})|bf16|f16|f32|mxfp4)(?:-[0-9]{5}-of-[0-9]{5})?\.gguf$",
     re.IGNORECASE | re.ASCII,
@@ -113,6 +117,16 @@ class _Found:
             defaults={n: v for n, v in self.defaults.items() if n not in pins},
             ignored=tuple(self.ignored),
         )
+
+
+def is_same_model(one: str, other: str) -> bool:
+    """Whether two names may mean one model: the last part of one, without format and ending, begins the other's.
+
+    >>> is_same_model("Qwen/Qwen3-8B", "/models/qwen3-8b-Q4_K_M.gguf"), is_same_model("Qwen/Qwen3-8B", "Qwen/Qwen3-32B")
+    (True, False)
+    """
+    a, b = (_NOT_NAME.sub("", _QUANT_IN_NAME.sub("", n.rstrip("/").rpartition("/")[2]).lower()) for n in (one, other))
+    return a.startswith(b) or b.startswith(a)
 
 
 def adopt(text: str, name: str) -> Adopted:
@@ -387,7 +401,9 @@ def _read_flags(found: _Found, words: list[str], flags: Mapping[str, Mapping[str
         row = flags.get(flag) or (flags.get("--" + flag[2:].replace("_", "-")) if flag.startswith("--") else None)
         following = words[i + 1] if i + 1 < len(words) else ""
         if row is None:
-            if flag in _ENGINE_FIELDS:
+            if flag in ("-ot", "--override-tensor") and _ALL_EXPERTS.fullmatch(value or following):
+                found.put("all_experts", True)
+            elif flag in _ENGINE_FIELDS:
                 found.ignored.append(f"{flag} {value or following}"[:80])
             elif re.fullmatch(r"--?[A-Za-z][\w.-]*", flag) and flag not in unread:
                 unread.append(flag[:40])
@@ -494,6 +510,10 @@ def _settle_llama_cpp(found: _Found) -> None:
     cache_v = found.take("cache_v")
     if cache_v is not None and cache_v != found.values.get("precision.kv", "fp16"):
         found.ignored.append(f"--cache-type-v {cache_v} (one type is counted for both)")
+    for target in ("load.context", "load.concurrency"):  # 0: from the model, or left to the program
+        if found.values.get(target) == "0":
+            del found.values[target]
+            found.ignored.append(f"{'-c' if target == 'load.context' else '-np'} 0 (left open: --{target[5:]} says it)")
     slots = int(found.values.get("load.concurrency", "1"))
     if (context := found.values.get("load.context")) is not None:
         found.put("load.context", max(1, int(context) // max(1, slots)))
