@@ -13,6 +13,7 @@ from tonnage.estimate.serving import ServingLoad
 from tonnage.estimate.types import Candidate, EngineAccounting
 from tonnage.nouns import noun
 from tonnage.units import MIB
+from tonnage.workload.types import Serving
 
 __all__ = [
     "ServingLimits",
@@ -32,7 +33,7 @@ _STEPS = 100  # of the share of a device that an engine may take
 class ServingLimits:
     """What a candidate could hold, and the least that holds it; None where the engine has no such setting."""
 
-    max_context_tokens: int  # at the concurrency asked for; no more than the model was made for
+    max_context_tokens: int  # at the concurrency asked for; what the model was trained for ends it unless more is asked
     max_concurrency: int  # at the context asked for, of all replicas
     max_num_seqs: int | None
     least_utilization_ratio: float | None
@@ -58,9 +59,10 @@ def serving_limits(candidate: Candidate, accounting: EngineAccounting) -> Servin
     -----
     Derived: memory grows with each of what is searched, and falls with nothing.
     """
-    load = serving_load(candidate, accounting)
+    load, trained = serving_load(candidate, accounting), candidate.model.max_position_tokens
+    is_within = isinstance(candidate.workload, Serving) and candidate.workload.context_tokens <= (trained or 0)
     return ServingLimits(
-        max_context_tokens=largest_context(load, accounting, candidate.model.max_position_tokens or _MOST_TOKENS),
+        max_context_tokens=largest_context(load, accounting, trained if trained and is_within else _MOST_TOKENS),
         max_concurrency=largest_concurrency(load, accounting) * int(load.dp),
         max_num_seqs=largest_num_seqs(load, accounting),
         least_utilization_ratio=least_utilization_ratio(load, accounting),

@@ -55,8 +55,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{name} 是非官方改装卡：无质保、固件经修改，使用前请做满载测试",
     ),
     "beyond": (
-        "{asked:,} tokens are more than the {most:,} that the model was made for: engines refuse it without RoPE scaling",
-        "{asked:,} 个 token 超过模型支持的 {most:,}：不做 RoPE 缩放，引擎会拒绝",
+        "{asked:,} tokens are beyond the {most:,} that the model was trained for: needs RoPE scaling, engines refuse it otherwise",
+        "{asked:,} 个词元超过模型训练时的 {most:,}：需要 RoPE 缩放，否则引擎会拒绝",
     ),
     "mixed": (
         "the cards differ: every share is cut for {num} of the smallest, {name}",

@@ -153,6 +153,7 @@ def _limits(plan: Plan) -> dict[str, Any] | None:
         return None
     return {
         "max_context_tokens": found.max_context_tokens,
+        "trained_context_tokens": plan.estimate.candidate.model.max_position_tokens,
         "max_concurrency": found.max_concurrency,
         "max_num_seqs": found.max_num_seqs,
         "least_utilization_ratio": found.least_utilization_ratio,
