@@ -219,6 +219,16 @@ def test_what_does_not_belong_together(text, more, said, plans, profile, tmp_pat
     assert not profile.exists()
 
 
+@pytest.mark.parametrize(("weights", "pool"), [(0, 5), (15, 0), (500, 5), (15, 90000)])
+def test_impossible_figures_are_refused(weights, pool, plans, profile, tmp_path):
+    log = tmp_path / "x.log"
+    log.write_text(LOG.format(weights=weights, pool=pool))
+    answer = call_tonnage("calibrate", str(log), "--plan", str(plans / "vllm.toml"))
+    assert (answer.code, answer.err.count("\n")) == (2, 1)
+    assert "cannot be on" in answer.err
+    assert not profile.exists()
+
+
 def test_a_log_of_another_model_is_told(plans, profile, tmp_path):
     log = tmp_path / "x.log"
     log.write_text(LOG.format(weights=15, pool=5) + "with config: model='meta-llama/Llama-3.1-8B'")

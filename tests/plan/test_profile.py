@@ -14,6 +14,7 @@ from tonnage.plan.profile import (
     Lesson,
     Observation,
     Profile,
+    belief_of,
     believed,
     forget,
     is_believed,
@@ -76,8 +77,11 @@ def test_one_odd_measurement_wrecks_nothing(odd, number):
 def test_a_second_that_agrees_makes_an_odd_one_believed():
     one = lesson(observation(4 * GIB))
     assert not is_believed(one, one.observations[0])
+    assert belief_of(one, MODEL) == 0
+    assert teaching_of([one], "vllm", MODEL).is_empty
     three = lesson(*(observation(4 * GIB, file=f"{n}.log") for n in range(3)))
     assert is_believed(three, three.observations[0])
+    assert belief_of(three, MODEL) == pytest.approx(4 * GIB, rel=0.05)
 
 
 @given(st.floats(-0.6, 1.4))

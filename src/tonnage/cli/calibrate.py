@@ -144,6 +144,7 @@ def _one(
         _warn_of_model(candidate, measured, is_quiet=is_quiet)
         found = findings(candidate, measured)
         candidate = as_launched(candidate, measured)
+        _refuse_impossible(candidate, measured, path)
     result: dict[str, Any] = {
         "file": path,
         "kind": measured.kind,
@@ -158,6 +159,21 @@ def _one(
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     evidence = {"file": Path(path).name, "day": today(), "kind": measured.kind, "digest": digest}
     return result, lessons(candidate, found, machine=machine, host=host, **evidence)
+
+
+def _refuse_impossible(candidate: Candidate, measured: Measurements, path: str) -> None:
+    """Refuse sizes that no launch on these cards can have: nothing at all, or more than they hold."""
+    if measured.log is None:
+        return
+    node = candidate.cluster.node
+    largest = max(device.memory_bytes for device in node.devices)
+    whole = sum(device.memory_bytes for device in node.devices) + node.host.memory_bytes
+    for name in ("weights_bytes", "cache_bytes", "graph_bytes", "compute_bytes", "non_torch_bytes", "activation_bytes"):
+        value, most = getattr(measured.log, name), whole if name == "cache_bytes" else largest
+        least = 1 if name in ("weights_bytes", "cache_bytes") else 0
+        if value is not None and not least <= value <= most:
+            what = f"{say(f'calibrate.{name}')} {_amount(name, value)} cannot be on {node.devices[0].name}"
+            raise BadFileError(what, where=path, fix="nothing was kept; give the log of this launch")
 
 
 def _quantity(one: Finding) -> dict[str, Any]:

@@ -178,8 +178,9 @@ def believed(moves: Sequence[float], noises: Sequence[float], spread: float) -> 
 def _belief(lesson: Lesson, model: str) -> tuple[float, float]:
     """Return what is believed of a quantity for a model: bytes or a logarithm, and which part of its width is gone."""
     about = quantity(lesson.quantity)
-    own = [one for one in lesson.observations if one.model == model]
-    used = own or [one for one in lesson.observations if about.share]
+    counted = _counted(lesson)
+    own = [one for one in counted if one.model == model]
+    used = own or [one for one in counted if about.share]
     if not used:
         return 0.0, 0.0
     share = 1.0 if own else about.share
@@ -195,10 +196,18 @@ def belief_of(lesson: Lesson, model: str) -> float:
 
 def is_believed(lesson: Lesson, one: Observation) -> bool:
     """Whether an observation counts among the others: one that is far off alone does not."""
+    return one in _counted(lesson)
+
+
+def _counted(lesson: Lesson) -> tuple[Observation, ...]:
+    """Return the observations that agree with what is believed of their model; the others have no weight."""
     about = quantity(lesson.quantity)
-    peers = [other for other in lesson.observations if other.model == one.model]
-    value, _ = believed([o.moved(about.kind) for o in peers], [o.noise for o in peers], about.spread)
-    return abs(value - one.moved(about.kind)) < 5 * one.noise + 0.05 * about.spread
+    counted: list[Observation] = []
+    for model in dict.fromkeys(one.model for one in lesson.observations):
+        peers = [one for one in lesson.observations if one.model == model]
+        value, _ = believed([one.moved(about.kind) for one in peers], [one.noise for one in peers], about.spread)
+        counted += (one for one in peers if abs(value - one.moved(about.kind)) < 5 * one.noise + 0.05 * about.spread)
+    return tuple(counted)
 
 
 def lessons_on(profile: Profile, where: Where, cluster: Cluster, *, of_training: bool = False) -> tuple[Lesson, ...]:
@@ -238,7 +247,7 @@ def teaching_of(lessons: Iterable[Lesson], engine: str, model: str) -> Teaching:
         value, gone = _belief(lesson, model)
         if not gone:
             continue
-        counted.append(lesson)
+        counted.append(replace(lesson, observations=_counted(lesson)))
         if lesson.weights:
             by_format[lesson.quantity, lesson.weights, lesson.tp, lesson.pp] = value
             continue
