@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -73,6 +74,15 @@ def test_an_older_format_is_migrated(monkeypatch):
         ("[candidate]", "[candidate", "not a TOML file"),
         ("hidden_size = 512", "hidden_size = 5.5", "hidden_size"),
         ("order = [[0, 3]", "order = [[9, 3]", "order"),
+        ("hidden_size = 512", "hidden_size = 0", "above zero"),
+        ("rank = 1", "rank = 0", "above zero"),
+        ("hidden_size = 512", "hidden_size = 1" + "0" * 400, "hidden_size"),
+        ("best = 0.01", "best = 1" + "0" * 400, "best"),
+        ("best = 0.01", "best = 0.5", "total"),
+        ('engine = "llama.cpp"', 'engine = "evil"', "not known"),
+        ("order = [[0, 3], [1, 1], [0, 3], [1, 1]]", "order = []", "no layers"),
+        ("bytes = 8053063680.0", "bytes = 1.0", "sum"),
+        ("bytes = 8053063680.0", "bytes = -1.0", "below zero"),
         ("order = [[0, 3]", "order = [[0, 99999999]", "order"),
     ],
 )
@@ -83,6 +93,12 @@ def test_a_spoilt_file_is_refused_in_one_line(old, new, what):
         read_plan(text.replace(old, new, 1), where="p.toml")
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith("p.toml")
+
+
+def test_a_plan_without_devices_is_refused():
+    text = re.sub(r"^devices = \[$.*?^\]$", "devices = []", write_plan(PLAN), flags=re.MULTILINE | re.DOTALL)
+    with pytest.raises(BadFileError, match="no devices"):
+        read_plan(text)
 
 
 @given(st.text(max_size=200) | st.just("format = 1\nwritten_by='x'\n") | st.just("a=" + "[" * 5000))

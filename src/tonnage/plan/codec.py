@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -9,10 +10,12 @@ from enum import Enum
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from tonnage.errors import BadFileError
+from tonnage.estimate.types import Interval
 from tonnage.model.types import FeedForward, Layer, Mixer, count_equal
 from tonnage.workload.types import Workload
 
 _DEEPEST: Final = 12
+_LARGEST: Final = sys.float_info.max  # an integer beyond it is no float, nor is infinity
 # Nouns that stand where several may stand: their tables carry their name.
 _TAGGED: Final = frozenset((*get_args(Mixer), *get_args(FeedForward), *get_args(Workload)))
 
@@ -64,6 +67,15 @@ def _runs(order: list[int]) -> list[list[int]]:
     return runs
 
 
+def _shown(value: Any) -> str:
+    """Return a value's beginning; an integer of thousands of digits has no text."""
+    return (
+        f"an integer of {value.bit_length()} bits"
+        if isinstance(value, int) and abs(value) > _LARGEST
+        else str(value)[:40]
+    )
+
+
 class Decoder:
     """Reads tables back into nouns, holding each value to its annotation."""
 
@@ -96,7 +108,7 @@ class Decoder:
 
     def _held(self, is_right: bool, value: Any, path: str) -> Any:
         if not is_right:
-            raise self.fail(f"{path} is {str(value)[:40]!r}, which it cannot be")
+            raise self.fail(f"{path} is {_shown(value)!r}, which it cannot be")
         return value
 
     def _read_scalar(self, wanted: Any, value: Any, path: str) -> Any:
@@ -107,8 +119,10 @@ class Decoder:
             return wanted(value)
         if wanted is float:
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            self._held(is_number and abs(value) < float("inf"), value, path)
+            self._held(is_number and abs(value) <= _LARGEST, value, path)
             return float(value)
+        if wanted is int:
+            self._held(isinstance(value, int) and abs(value) <= _LARGEST, value, path)
         return self._held(isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool)), value, path)
 
     def _read_union(self, options: tuple[Any, ...], value: Any, path: str, depth: int) -> Any:
@@ -167,6 +181,10 @@ class Decoder:
                 if type(None) not in get_args(hints[field.name]):
                     raise self.fail(f"{path}.{field.name} is missing")
                 read[field.name] = None
+        if noun is Interval:
+            slack = 1e-9 * max(abs(one) for one in read.values())
+            is_ordered = read["low"] <= read["best"] + slack and read["best"] <= read["high"] + slack
+            self._held(is_ordered, f"{read['low']:g}, {read['best']:g}, {read['high']:g}", path)
         return noun(**read)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from tonnage import __version__
@@ -11,6 +12,7 @@ from tonnage.errors import BadFileError
 from tonnage.plan.codec import Decoder, encode, to_toml
 from tonnage.plan.request import command
 from tonnage.plan.types import Plan
+from tonnage.workload.types import Serving
 
 FORMAT: Final = 1
 LARGEST_BYTES: Final = 8 << 20
@@ -82,7 +84,48 @@ def read_plan(text: str, where: str = "plan.toml") -> Plan:
     candidate = {**parts.pop("candidate"), "model": parts.pop("model"), "cluster": parts.pop("cluster")}
     estimate = {"candidate": candidate, **{name: parts[name] for name in _PARTS}}
     del table["written_by"], table["format"]
-    return decoder.read(Plan, {**table, "request": parts["request"], "estimate": estimate}, "plan")
+    plan = decoder.read(Plan, {**table, "request": parts["request"], "estimate": estimate}, "plan")
+    for what, is_so in _sanity(plan):
+        if not is_so:
+            raise decoder.fail(what)
+    return plan
+
+
+def _sanity(plan: Plan) -> Iterator[tuple[str, bool]]:
+    """Yield what every plan that was written keeps, and whether this one does."""
+    held, footprint = plan.estimate.candidate, plan.estimate.footprint
+    layout, node = held.layout, held.cluster.node
+    yield f"the engine '{held.engine[:40]}' is not known", held.engine in _engines()
+    yield "the model has no layers", bool(held.model.layers)
+    yield "the cluster has no devices", bool(node.devices)
+    counts = (layout.dp, layout.tp, layout.pp, layout.cp, layout.ep, held.micro_batch_size, held.recompute_every)
+    yield "a count of the candidate is not above zero", min(counts) > 0
+    sizes = (held.model.hidden_size, held.model.vocab_size, held.cluster.num_nodes, plan.rank)
+    sizes += tuple(device.memory_bytes for device in node.devices)
+    yield "a size of the model or the cluster is not above zero", min(sizes) > 0
+    load = held.workload
+    asked = (
+        (load.context_tokens, load.concurrency, load.input_tokens, load.output_tokens)
+        if isinstance(load, Serving)
+        else (load.seq_len, load.global_batch_size)
+    )
+    yield "a size of the load is not above zero", min(asked) > 0
+    yield "a pool of memory is below zero", all(p.bytes >= 0 and p.relative_error >= 0 for p in footprint.pools)
+    for total, is_on_host in ((footprint.total, False), (footprint.host_total, True)):
+        parts = math.fsum(pool.bytes for pool in footprint.pools if pool.is_on_host == is_on_host)
+        place = "host" if is_on_host else "device"
+        yield (
+            f"the pools of the {place} do not sum to its total",
+            math.isclose(parts, total.best, rel_tol=1e-6, abs_tol=1024),
+        )
+    yield "a part of the step takes less than no time", all(p.seconds >= 0 for p in plan.estimate.step_time.parts)
+
+
+def _engines() -> set[str]:
+    from tonnage.engines import ENGINES, TRAINERS  # noqa: PLC0415  heavy, and only reading a plan needs them
+    from tonnage.search.training_space import training_ways  # noqa: PLC0415
+
+    return {one.name for one in (*ENGINES, *TRAINERS, *training_ways())}
 
 
 def _take(table: dict[str, Any], name: str, decoder: Decoder) -> dict[str, Any]:
