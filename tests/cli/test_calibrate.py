@@ -165,7 +165,7 @@ def test_a_log_of_llama_cpp(plans, profile, tmp_path):
 @pytest.mark.parametrize("text", [json.dumps(TESTS), TABLE], ids=["json", "table"])
 def test_a_benchmark_without_a_plan(text, profile, tmp_path):
     bench = tmp_path / "bench.txt"
-    bench.write_text(text)
+    bench.write_text(text.replace("llama-8b", "qwen3-8b"))
     said = call_tonnage("calibrate", str(bench), "--model", "Qwen/Qwen3-8B", "--gpu", "rtx-4090", "--json")
     assert said.code == 0, said.err
     (result,) = said.json["logs"]
@@ -204,6 +204,7 @@ def test_rows_of_measured_runs(profile, tmp_path):
     ("text", "more", "said"),
     [
         ("hello", (), "nothing is measured in it"),
+        (LLAMA_2026 + LOG.format(weights=15, pool=5), ("--plan", "{vllm}"), "holds lines of vllm and llama.cpp"),
         (LLAMA_2026, ("--plan", "{vllm}"), "measured was llama.cpp"),
         (LOG.format(weights=15, pool=5) + "config: tensor_parallel_size=2", ("--plan", "{vllm}"), "tp=2"),
         (json.dumps(SERVING | {"model_id": "x/y"}), (), "which model ran"),
@@ -234,6 +235,13 @@ def test_a_log_of_another_model_is_told(plans, profile, tmp_path):
     log.write_text(LOG.format(weights=15, pool=5) + "with config: model='meta-llama/Llama-3.1-8B'")
     answer = call_tonnage("calibrate", str(log), "--plan", str(plans / "vllm.toml"), "--check")
     assert "warning: the file is of meta-llama/Llama-3.1-8B" in answer.err
+    answer = call_tonnage("calibrate", str(log), "--plan", str(plans / "vllm.toml"))
+    assert (answer.code, answer.err.count("\n")) == (2, 1)
+    assert "nothing was kept" in answer.err
+    assert not profile.exists()
+    folder = "/models--Qwen--Qwen3-8B/snapshots/b968826d9c46"
+    log.write_text(log.read_text().replace("meta-llama/Llama-3.1-8B", folder))
+    assert call_tonnage("calibrate", str(log), "--plan", str(plans / "vllm.toml")).code == 0
 
 
 def test_a_training_run_teaches_later_training(profile, tmp_path):

@@ -61,12 +61,15 @@ def read_log(text: str, where: str) -> LogFacts:
     Raises
     ------
     BadFileError
-        No line of an engine that is known.
+        No line of an engine that is known, or lines of two.
     """
     text = "\n".join(line[:_LONGEST_LINE] for line in text.splitlines())
-    for reader in _READERS:
-        if (facts := reader(text)) is not None:
-            return facts
+    found = [facts for reader in _READERS if (facts := reader(text)) is not None]
+    if len(found) > 1:
+        names = " and ".join(facts.engine for facts in found)
+        raise BadFileError(f"holds lines of {names}", where=where, fix="give the log of one launch alone")
+    if found:
+        return found[0]
     raise BadFileError("nothing is measured in it", where=where, fix=_KNOWN)
 
 

@@ -74,7 +74,7 @@ def command(
     for path in _expanded(files):
         text = _text(path)
         for measured in _measurements(text, path):
-            result, lessons = _one(path, text, measured, plan, words, machine, is_quiet=is_quiet)
+            result, lessons = _one(path, text, measured, plan, words, machine, is_check=is_check, is_quiet=is_quiet)
             results.append(result)
             taught += lessons
     kept = None if is_check or not taught else _keep(taught, is_quiet=is_quiet)
@@ -126,7 +126,15 @@ def _measurements(text: str, path: str) -> Sequence[Measurements]:
 
 
 def _one(
-    path: str, text: str, measured: Measurements, plan: Any, words: dict[str, Any], machine: str, *, is_quiet: bool
+    path: str,
+    text: str,
+    measured: Measurements,
+    plan: Any,
+    words: dict[str, Any],
+    machine: str,
+    *,
+    is_check: bool,
+    is_quiet: bool,
 ) -> tuple[dict[str, Any], Sequence[Lesson]]:
     """Compare one launch, and return what it teaches."""
     from tonnage.calibrate.measured_runs import compare_row
@@ -141,7 +149,12 @@ def _one(
             candidate, host = plan.estimate.candidate, plan.request.where.host or ""
         else:
             candidate = _candidate(measured, words)
-        _warn_of_model(candidate, measured, is_quiet=is_quiet)
+        if _is_of_another(candidate, measured):
+            ours, theirs = candidate.model.name[:80], measured.model[:80]
+            if not is_check:
+                what = f"the file is of {theirs}, the plan of {ours}: nothing was kept"
+                raise RequestError(what, where=path, fix="give the plan of this launch, or compare only with --check")
+            note(say("calibrate.other_model", theirs=theirs, ours=ours), is_quiet=is_quiet)
         found = findings(candidate, measured)
         candidate = as_launched(candidate, measured)
         _refuse_impossible(candidate, measured, path)
@@ -187,16 +200,17 @@ def _quantity(one: Finding) -> dict[str, Any]:
     }
 
 
-def _warn_of_model(candidate: Candidate, measured: Measurements, *, is_quiet: bool) -> None:
+def _is_of_another(candidate: Candidate, measured: Measurements) -> bool:
+    """Whether a file names another model; a folder of the plan's model, such as a cache's, is its own."""
+
+    def plain(name: str) -> str:
+        return "".join(c for c in name.lower().removesuffix(".gguf") if c.isalnum())
+
     def stem(name: str) -> str:
-        last = name.replace("\\", "/").rstrip("/").rpartition("/")[2].lower().removesuffix(".gguf")
-        return "".join(c for c in last if c.isalnum())
+        return plain(name.replace("\\", "/").rstrip("/").rpartition("/")[2])
 
     ours, theirs = stem(candidate.model.name), stem(measured.model)
-    if theirs and ours not in theirs and theirs not in ours:
-        note(
-            say("calibrate.other_model", theirs=measured.model[:80], ours=candidate.model.name[:80]), is_quiet=is_quiet
-        )
+    return bool(theirs) and ours not in plain(measured.model) and theirs not in ours
 
 
 def _candidate(measured: Measurements, words: dict[str, Any]) -> Candidate:
