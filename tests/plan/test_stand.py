@@ -121,3 +121,15 @@ def test_what_fits_at_the_best_estimate_only_is_told_by_its_need_and_its_upper_e
     cell = f"{held.least_bytes / GIB:.1f}, up to {held.total.high / GIB:.1f} of {held.capacity_bytes / GIB:.1f} GiB"
     assert any(cell in line for line in to_lines(api.plan(request)))
     assert f"{100 * held.total.high / held.capacity_bytes:.0f} % at the upper end" in plan.binding
+
+
+@pytest.mark.parametrize("words", [{"goal": "pretrain"}, {"goal": "finetune", "finetune": "full"}])
+def test_pure_bf16_training_stands_behind_fp32_and_says_why(words):
+    plans = api.plan(make_request(SMALL, gpus=["rtx-4090"], limits={"engines": ["transformers"]}, **words)).plans
+    pure = [plan.estimate.candidate.optimizer == "adamw_bf16" for plan in plans]
+    assert any(pure)
+    assert pure == sorted(pure)
+    rates = [plan.estimate.performance.tokens_per_s.best for plan in plans]
+    assert rates[pure.index(True)] > rates[0]
+    for plan, is_pure in zip(plans, pure, strict=True):
+        assert any("small updates are lost to rounding" in text for text in plan.risks) == is_pure

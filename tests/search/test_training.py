@@ -11,20 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tonnage import api
+from tonnage.cli.plan_text import to_lines
 from tonnage.estimate.compose_training import (
     case_of,
     columns_of,
     estimate_training,
+    memory_of,
     step_timing,
     training_constants,
 )
 from tonnage.estimate.compose_training.case import filled
+from tonnage.estimate.compose_training.memory import rank_memory
 from tonnage.estimate.compose_training.stack import stacked
 from tonnage.estimate.types import Candidate, Layout, Offload, Recompute
+from tonnage.plan.request import make_request
 from tonnage.plan.types import Where
 from tonnage.plan.where import place
 from tonnage.search.explore import Fixed
-from tonnage.search.rank import ranked
+from tonnage.search.rank import loses_updates, ranked
 from tonnage.search.training import Grid, bases, explore_training, fastest_on_each, judge, may_be
 from tonnage.search.training_space import grid_columns, training_space, training_ways
 from tonnage.workload.types import Training, TrainingKind
@@ -79,7 +83,8 @@ def may_run(candidate, name):
     if candidate.recompute_every > 1 and each % candidate.recompute_every:
         return False
     moved = candidate.offload.optimizer or candidate.offload.parameters
-    if moved and layout.num_devices < soft.min_devices_for_offload:
+    is_quantized = candidate.precision.weights not in ("bf16", "fp16", "fp32")
+    if moved and is_quantized and layout.num_devices < soft.min_devices_for_quantized_offload:
         return False
     return not (candidate.offload.parameters and layout.zero_stage != 3 and layout.num_devices > 1)
 
@@ -175,6 +180,46 @@ def test_a_layout_that_megatron_refuses_is_not_offered():
     assert sum(one.num_candidates for one in found.ruled_out) < found.num_candidates
 
 
+@pytest.mark.parametrize(
+    ("ends", "held"), [({}, (3, 2)), ({"first": 1}, (1, None)), ({"first": 3, "last": 2}, (3, 2)), ({"first": 4}, None)]
+)
+def test_megatron_takes_unequal_ends_where_the_ranks_between_are_equal(ends, held):
+    pins = {f"layout.{end}_stage_layers": number for end, number in ends.items()}
+    words = {"layout.tp": 1, "layout.pp": 16, "layout.ep": 64, **pins}
+    request = make_request(
+        "deepseek-ai/DeepSeek-V3",
+        goal="pretrain",
+        gpus=["h100-sxm5:8"],
+        nodes=128,
+        load={"global_batch": "8192"},
+        limits={"engines": ["megatron"]},
+        pins=words,
+    )
+    answer = api.plan(request)
+    assert bool(answer.plans) == (held is not None)
+    if answer.plans:
+        layout = answer.plans[0].estimate.candidate.layout
+        assert (layout.first_stage_layers, layout.last_stage_layers) == held
+    else:
+        refused = answer.rejections[0]
+        assert "57 layers are left for 15 equal stages" in refused.reason
+        assert not any("A100" in change.what or "of this card" in change.what for change in refused.changes)
+        assert any("128 x (8 x h100-sxm5)" in line for line in to_lines(answer))
+
+
+def test_a_short_first_rank_leaves_the_next_the_fullest():
+    pins = {"layout.pp": 4, "layout.first_stage_layers": 2, "layout.last_stage_layers": 2, "layout.tp": 1}
+    words = {"goal": "pretrain", "gpus": ["h100-sxm5:4"], "limits": {"engines": ["megatron"]}, "pins": pins}
+    request = make_request("meta-llama/Llama-2-7b-hf", load={"seq_len": "1024", "global_batch": "16"}, **words)
+    answer = api.plan(request)
+    cell = (answer.plans or answer.rejections)[0].estimate.candidate
+    case, x, constants = case_of(cell), filled(columns_of(cell)), training_constants()
+    first, second, last = (rank_memory(case, constants, x, rank) for rank in ("first", "second", "last"))
+    held = memory_of(case, x, constants, "driver", "fullest")
+    assert held.total == second.total
+    assert second.total > max(first.total, last.total)
+
+
 def test_a_pinned_axis_has_its_one_value():
     load = Training(kind=TrainingKind.PRETRAIN, seq_len=2048, global_batch_size=16)
     pins = {"layout.tp": 2, "micro_batch_size": 4}
@@ -236,6 +281,7 @@ def test_many_cards_at_once_are_each_by_itself(kind, count, may_offload):
     for fastest, found in zip(together, alone, strict=True):
         sure = [e for e in found.kept if e.footprint.fits_surely]
         fitting = [e for e in sure or found.kept if e.candidate.precision.compute != "fp8"]
+        fitting = [e for e in fitting if not loses_updates(e.candidate)] or fitting
         assert (fastest is None) == (not fitting)
         if fastest is not None:
             rates = [e.performance.tokens_per_s.best for e in fitting]

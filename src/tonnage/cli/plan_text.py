@@ -49,7 +49,11 @@ def _assumed(answer: Answer) -> list[str]:
 def hardware(request: Request, estimate: Estimate | None = None) -> str:
     """Name the hardware: "2 x GeForce RTX 4090", with nodes where there are several."""
     if estimate is None:
-        return say("plan.where_open") if request.where.is_open else ", ".join(n for n, _ in request.where.gpus)
+        if request.where.is_open:
+            return say("plan.where_open")
+        gpus, nodes = request.where.gpus, request.where.num_nodes
+        text = " + ".join(name if number == 1 else f"{number} x {name}" for name, number in gpus)
+        return text if nodes == 1 else f"{nodes} x ({text})"
     cluster = estimate.candidate.cluster
     counts: dict[str, int] = {}
     for device in cluster.node.devices:

@@ -80,3 +80,35 @@ def stage_layers(num_layers: Count, pp: Count, first: Count, last: Count) -> tup
         whole,
         where((last > 0) & (pp > 1), last, whole),
     )
+
+
+def has_fuller_middle(num_layers: Count, pp: Count, first: Count, last: Count) -> Count:
+    """Say whether a rank between the ends may be the fullest: more than one layer more than the first rank holds.
+
+    Parameters
+    ----------
+    num_layers : numeric
+        Layers in all. [1]
+    pp : numeric
+        Pipeline ranks. [1]
+    first : numeric
+        Layers that the layout gives the first rank, 0 for an equal share. [1]
+    last : numeric
+        The same for the last rank. [1]
+
+    Returns
+    -------
+    numeric
+        True or false. [1]
+
+    References
+    ----------
+    .. [1] Derived: an embedding stands for the one layer less that the first rank of an even split may hold.
+
+    Examples
+    --------
+    >>> bool(has_fuller_middle(61, 16, 1, 0)), bool(has_fuller_middle(126, 16, 7, 7))
+    (True, False)
+    """
+    held, middle, _ = stage_layers(num_layers, pp, first, last)
+    return (pp > 2) & (held < middle - 1)

@@ -44,6 +44,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "multiplies in {compute}: hold the loss against a 16-bit run before a long one",
         "以 {compute} 计算：长时间训练前请先与 16 位训练的损失对比",
     ),
+    "loses_updates": (
+        "pure {weights} weights and states: small updates are lost to rounding (arXiv:2010.06192)",
+        "权重和优化器状态全为 {weights}：较小的更新会因舍入而丢失（arXiv:2010.06192）",
+    ),
     "moe_serve": (
         "a mixture of experts: fewer engines and formats support it than a dense model, and its speed falls as batches touch more experts",
         "混合专家模型：支持的引擎和格式比稠密模型少，批量增大时触及更多专家，速度下降",

@@ -251,6 +251,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "附近没有可行的改动：更小的格式、主机内存、增加到 {num} 张同型卡都放不下",
     ),
     "change_reserve": ("the card kept free of the desktop (--reserve 0)", "不让桌面占用该显卡（--reserve 0）"),
+    "change_perhaps": ("{what} (perhaps: at the best estimate)", "{what}（勉强：按最佳估计）"),
     "change_tpot": ("a slower answer: {value} a token", "接受更慢的速度：每 token {value}"),
     "change_weights": ("weights in {value}", "权重用 {value}"),
     "change_num_seqs": ("at most {value} sequences at once", "同时最多 {value} 个序列"),

@@ -48,6 +48,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{layers} layers cannot be split into {stages} equal stages, embedding and loss counted or not",
         "{layers} 层不能均分为 {stages} 个阶段（计不计嵌入和损失都不行）",
     ),
+    "uneven_rest": (
+        "{layers} layers are left for {stages} equal stages beside layout.first_stage_layers and last_stage_layers",
+        "除 layout.first_stage_layers 和 layout.last_stage_layers 外，余下 {layers} 层不能均分为 {stages} 个阶段",
+    ),
     "zero_pipeline": (
         "{name} does not combine ZeRO stage {stage} with a pipeline",
         "{name} 不支持 ZeRO 阶段 {stage} 与流水线并行同用",
@@ -71,8 +75,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "no_mode": ("{name} has no recomputation '{mode}'", "{name} 没有 “{mode}” 重计算"),
     "no_offload": ("{name} keeps no {what} on the host", "{name} 不能把 {what} 放到主机内存"),
     "offload_devices": (
-        "{name} moves nothing to the host on fewer than {num} cards",
-        "{name} 少于 {num} 张卡时不能卸载到主机",
+        "{name} keeps quantised weights in host memory only on {num} cards or more: FSDP loads them whole onto one card",
+        "{name} 至少要 {num} 张卡才能把量化权重放到主机内存：单卡时 FSDP 会把它们整个载入显存",
     ),
     "offload_zero": (
         "{name} moves weights to the host only where they are sharded (ZeRO 3), or on one card",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -24,7 +24,7 @@ from tonnage.plan.scene import (
     set_scene,
     where_it_lives,
 )
-from tonnage.plan.types import Change, Request, Scalar, Where
+from tonnage.plan.types import Change, Request, Scalar
 from tonnage.plan.where import place, usual_host_of
 from tonnage.search import rank
 from tonnage.units import GIB, format_seconds
@@ -42,7 +42,7 @@ _FEWER_STATES: Final = ("adamw_8bit", "adafactor")
 
 
 def changes(scene: Scene, price: Price) -> tuple[Change, ...]:
-    """Return the changes that make a request fit, in the order of how little they change.
+    """Return the changes that make a request fit: the sure ones first, each in the order of how little they change.
 
     Settings come first, then formats and offload, then more or other hardware, then another method.
     """
@@ -53,13 +53,15 @@ def changes(scene: Scene, price: Price) -> tuple[Change, ...]:
             text = what(best)
             if rank.placement(best) != "gpu" and where_it_lives(best) not in text:
                 text = f"{text}, {where_it_lives(best)}"
+            if not best.footprint.fits_surely:
+                text = say("plan.change_perhaps", what=text)
             found.setdefault(text, Change(what=text, command=command(request), estimate=best))
     if not found:
         for text, request in resorts(scene.request):
             best = _best(scene, request, price)
             if best is not None:
                 return (Change(what=text, command=command(request), estimate=best),)
-    return tuple(found.values())
+    return tuple(sorted(found.values(), key=lambda change: not change.estimate.footprint.fits_surely))
 
 
 def _best(scene: Scene, request: Request, price: Price) -> Estimate | None:
@@ -112,7 +114,8 @@ def _trials(scene: Scene, price: Price) -> Iterator[Trial]:
         yield from _slower(scene, load, price)
     else:
         yield from _lighter_training(scene, load, price)
-    yield from _more_hardware(scene, price)
+    if not _is_only_the_layout(scene, price):
+        yield from _more_hardware(scene, price)
     if isinstance(load, Training):
         yield from _other_method(scene, load, price)
 
@@ -291,6 +294,15 @@ def _lighter_training(scene: Scene, load: Training, price: Price) -> Iterator[Tr
             yield _said("seq_len", value=most * step), with_length(most)
 
 
+def _is_only_the_layout(scene: Scene, price: Price) -> bool:
+    """Whether nothing lacks memory and only the pinned split cannot be: the same cards do with another."""
+    pins = {p: v for p, v in scene.request.pins.items() if not p.startswith("layout.")}
+    if len(pins) == len(scene.request.pins):
+        return False
+    found = explore(scene)
+    return not found.kept and not found.short and bool(_kept(scene, replace(scene.request, pins=pins), price))
+
+
 def _more_hardware(scene: Scene, price: Price) -> Iterator[Trial]:
     request = scene.request
     if len(request.where.gpus) != 1:
@@ -313,41 +325,56 @@ def _more_hardware(scene: Scene, price: Price) -> Iterator[Trial]:
 
 
 def _more_for_training(scene: Scene, price: Price) -> Iterator[Trial]:
-    """Yield the fewest of the same card, and the smallest card in the same number, that hold a training job.
+    """Yield the fewest of the same card in a machine, and the smallest card in the same number, that hold a training job.
 
-    Every number and every card is looked at: what its memory alone rules out is passed over without timing.
+    More machines are offered only where several were asked for.
     """
     request = scene.request
     name, number = request.where.gpus[0]
     bare = replace(request, pins={p: v for p, v in request.pins.items() if not p.startswith("layout.")})
     bases = [request, bare] if bare.pins != request.pins else [bare]
-    for where in _machines_of(request, name, number):
-        num_devices = where.gpus[0][1] * where.num_nodes
-        tried = (replace(batched(base, n), where=where) for base in bases for n in (1, num_devices))
-        larger = next((one for one in tried if _may_hold(scene, one) and _stays(scene, one, price)), None)
-        if larger is not None:
-            if where.num_nodes > 1:
-                yield _said("nodes", num=where.num_nodes, value=where.gpus[0][1]), larger
-            else:
-                yield _said("gpus", value=num_devices), larger
-            break
+    yield from _fewest(scene, price, bases, range(number + 1, _MOST_IN_A_NODE + 1))
+    if request.where.num_nodes > 1:
+        yield from _more_nodes(scene, bare, name, price)
     here = scene.cluster.node.devices[0]
+    unsure: Trial | None = None
     for device in _official(here):
         larger = replace(bare, where=replace(bare.where, gpus=((device.slug, number),)))
         if device.memory_bytes > here.memory_bytes and _may_hold(scene, larger) and _stays(scene, larger, price):
             kind, values = ("gpu", {}) if number == 1 else ("gpu_many", {"num": number})
-            yield _said(kind, value=device.name, **values), larger
-            break
+            trial = _said(kind, value=device.name, **values), larger
+            if _is_sure(scene, larger, price):
+                yield trial
+                break
+            unsure = unsure or trial
+    else:
+        if unsure is not None:
+            yield unsure
     yield from _larger_host(scene, price)
 
 
-def _machines_of(request: Request, name: str, number: int) -> Iterator[Where]:
-    """Yield every number of a card above the one asked for: in one machine, then in full ones."""
-    if request.where.num_nodes == 1:
-        for count in range(number + 1, _MOST_IN_A_NODE + 1):
-            yield replace(request.where, gpus=((name, count),))
-    for nodes in range(request.where.num_nodes + 1, _NODES[-1] + 1):
-        yield replace(request.where, gpus=((name, _MOST_IN_A_NODE),), num_nodes=nodes)
+def _fewest(scene: Scene, price: Price, bases: Sequence[Request], counts: Sequence[int]) -> Iterator[Trial]:
+    """Yield the least number of the same card in a machine that any way takes, and the least that is sure."""
+    name = scene.request.where.gpus[0][0]
+    has_unsure = False
+    for count in counts:
+        where = replace(scene.request.where, gpus=((name, count),))
+        tried = [replace(batched(base, n), where=where) for base in bases for n in (1, count * where.num_nodes)]
+        found = [(one, best) for one in tried if (best := _best(scene, one, price)) is not None]
+        if not found:
+            continue
+        fitting, best = next((pair for pair in found if pair[1].footprint.fits_surely), found[0])
+        is_sure = best.footprint.fits_surely
+        if is_sure or not has_unsure:
+            yield _said("gpus", value=count), fitting
+        has_unsure = True
+        if is_sure:
+            return
+
+
+def _is_sure(scene: Scene, request: Request, price: Price) -> bool:
+    best = _best(scene, request, price)
+    return best is not None and best.footprint.fits_surely
 
 
 def _may_hold(scene: Scene, request: Request) -> bool:
@@ -425,3 +452,17 @@ def _other_method(scene: Scene, load: Training, price: Price) -> Iterator[Trial]
                 said = f"{kind.value}, {request.pins['optimizer']}" if "optimizer" in request.pins else kind.value
                 yield _said("method", value=said, old=load.kind.value), request
                 break
+        else:
+            yield from _method_on_more(scene, load, plain, price)
+
+
+def _method_on_more(scene: Scene, load: Training, lighter: Request, price: Price) -> Iterator[Trial]:
+    """Yield a lighter method on the fewest of the same card in a machine, where it takes more than there are."""
+    where = scene.request.where
+    if len(where.gpus) != 1:
+        return
+    bare = replace(lighter, pins={p: v for p, v in lighter.pins.items() if not p.startswith("layout.")})
+    assert isinstance(bare.workload, Training)
+    method = say("plan.change_method", value=bare.workload.kind.value, old=load.kind.value)
+    for what, request in _fewest(scene, price, [bare], range(where.gpus[0][1] + 1, _MOST_IN_A_NODE + 1)):
+        yield (lambda best, what=what: say("plan.comma").join((method, what(best)))), request

@@ -50,6 +50,7 @@ def choose(scene: Scene, price: Price = lambda estimate: estimate, changes: rank
     plans = number(scene.request, shown, in_order, objective(scene.request), changes)
     rejections = [*_broken(scene, priced, in_order), *_short(scene, explored, in_order), *_ruled_out(scene, explored)]
     if not plans:
+        rejections += _kept_off_the_host(scene, explored)
         rejections = _with_changes(scene, rejections, price)
     else:
         first = command(pinned(scene.request, in_order[0]))
@@ -194,6 +195,17 @@ def _ruled_out(scene: Scene, explored: Explored) -> Iterator[Rejection]:
             heard.add(one.engine)
             what = ", ".join(part for part in (one.engine, one.weights) if part) or say("plan.col_gpu")
             yield Rejection(what=what, reason=one.reason)
+
+
+def _kept_off_the_host(scene: Scene, explored: Explored) -> Iterator[Rejection]:
+    """Yield why a software keeps on the card what would fit from host memory."""
+    for ways in scene.software:
+        least = ways.min_devices_for_quantized_offload
+        reason = say("search.offload_devices", name=ways.name, num=least)
+        refused = next((one for one in explored.ruled_out if one.reason == reason), None)
+        if refused is not None:
+            what = ", ".join((refused.engine, refused.weights, say("plan.place_weights")))
+            yield Rejection(what=what, reason=reason)
 
 
 def _nearest(scene: Scene, estimate: Estimate, in_order: Sequence[Estimate]) -> str | None:

@@ -126,7 +126,9 @@ def _against(estimate: Estimate, limits: Limits) -> Iterator[str]:
         yield say("choice.beyond_devices", num=f"{number:,}", most=f"{most:,}")
     if is_serving and candidate.precision.kv in _SMALL_CACHES:
         yield say("choice.small_cache", kv=candidate.precision.kv)
-    if not is_serving and rank.has_few_bits(estimate):
+    if rank.loses_updates(candidate):
+        yield say("choice.loses_updates", weights=candidate.precision.weights)
+    if not is_serving and candidate.precision.compute in rank.NARROW:
         yield say("choice.narrow", compute=candidate.precision.compute)
     if candidate.model.is_moe:
         yield say("choice.moe_serve" if is_serving else "choice.moe_train")

@@ -20,6 +20,7 @@ from tonnage.model.types import (
     Moe,
 )
 from tonnage.search.software import means_nothing
+from tonnage.workload.precision import is_plain
 from tonnage.workload.types import Training
 
 if TYPE_CHECKING:
@@ -228,8 +229,8 @@ def _stage_rules(space: TrainingSpace, x: Mapping[str, Any]) -> Iterator[Rule]:
     )
     if soft.needs_even_stages:
         yield (
-            (pp > 1) & (counted % stages != 0),
-            lambda c: say("search.uneven", layers=layers, stages=c.layout.pp * c.layout.num_virtual_stages),
+            (pp > 1) & _is_uneven(layers, x),
+            lambda c: _uneven(layers, c),
         )
     if soft.most_zero_with_pipeline < max(soft.zero):
         yield (
@@ -250,6 +251,36 @@ def _stage_rules(space: TrainingSpace, x: Mapping[str, Any]) -> Iterator[Rule]:
     )
 
 
+def _uneven(layers: int, c: Candidate) -> Reason:
+    layout = c.layout
+    first, last = layout.first_stage_layers, layout.last_stage_layers
+    stages = layout.pp * layout.num_virtual_stages
+    if first is None and last is None:
+        return say("search.uneven", layers=layers, stages=stages)
+    rest = layers - (first or 0) - (last or 0)
+    others = (layout.pp - (first is not None) - (last is not None)) * layout.num_virtual_stages
+    return say("search.uneven_rest", layers=rest, stages=others)
+
+
+def _is_uneven(layers: int, x: Mapping[str, Any]) -> Any:
+    """Whether the ranks between those whose number of layers is given hold unequal ones, or a rank unequal chunks.
+
+    As Megatron-LM checks `decoder_first_pipeline_num_layers` and its sibling in transformer_config.py.
+    """
+    first, last, pp, chunks = x["first_stage_layers"], x["last_stage_layers"], x["pp"], x["num_virtual_stages"]
+    embedded = (first > 0) & (first == last) & ((layers + 2) == pp * (first + 1))
+    others = pp - (first > 0) - (last > 0)
+    rest = layers - first - last
+    each = rest // (others + (others == 0))
+    is_cut = (
+        (rest != each * others)
+        | ((others > 0) & (each < 1))
+        | (each * others % (chunks * (others + (others == 0))) != 0)
+    )
+    is_cut = is_cut | (first % chunks != 0) | (last % chunks != 0)
+    return ((~embedded) & is_cut) | (embedded & ((layers + 2) % (pp * chunks) != 0))
+
+
 def _rounded_up(number: Any, by: Any) -> Any:
     """Divide columns of whole numbers, rounding up."""
     return -(-number // by)
@@ -260,11 +291,9 @@ def _host_rules(space: TrainingSpace, x: Mapping[str, Any]) -> Iterator[Rule]:
     soft = space.software
     used = x["dp"] * x["tp"] * x["pp"] * x["cp"]
     moved = x["offload_optimizer"] + x["offload_parameters"] > 0
-    if soft.min_devices_for_offload > 1:
-        yield (
-            moved & (used < soft.min_devices_for_offload),
-            lambda _: say("search.offload_devices", name=soft.name, num=soft.min_devices_for_offload),
-        )
+    least = soft.min_devices_for_quantized_offload
+    if least > 1 and not is_plain(space.base.precision.weights):
+        yield moved & (used < least), lambda _: say("search.offload_devices", name=soft.name, num=least)
     yield (
         (x["offload_parameters"] > 0) & (x["zero_stage"] != 3) & (used > 1),
         lambda _: say("search.offload_zero", name=soft.name),

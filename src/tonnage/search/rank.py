@@ -15,7 +15,7 @@ from tonnage.nouns import noun
 from tonnage.search.constraints import power_watts
 from tonnage.search.pareto import front
 from tonnage.search.space import LEAST_GOOD_BITS, bits_class, bits_of
-from tonnage.workload.types import Serving
+from tonnage.workload.types import Serving, TrainingKind
 
 MOST_SHOWN: Final = 6
 # What a person may ask for, and two that are only defaults: "speed" of one request, "value" for money of a device.
@@ -27,6 +27,7 @@ _UNPRICED: Final = 1e15  # dollars, more than anything costs
 MOST_MEASURED: Final = {"tp": 8, "pp": 64, "cp": 8, "ep": 64}
 MOST_DEVICES_MEASURED: Final = {"all": 2048, "offload": 64}  # … and the most devices, in all and with a host's help
 NARROW: Final = ("fp8", "fp4", "mxfp8", "nvfp4")
+_NARROW_STATES: Final = ("adamw_bf16", "adamw_8bit", "paged_adamw_8bit", "sgd")
 
 Changes = Callable[[Estimate], int]
 
@@ -56,11 +57,28 @@ def weights_bits(estimate: Estimate) -> float:
     return bits_of(weights) if isinstance(estimate.candidate.workload, Serving) else 16.0
 
 
+def loses_updates(candidate: Candidate) -> bool:
+    """Whether the weights that a job trains and the optimizer's states are all in 16 bits, no fp32 copy of either.
+
+    A step that is smaller than half the distance to the next bf16 number leaves the weight as it was.
+
+    References
+    ----------
+    .. [1] P. Zamirai et al., "Revisiting BFloat16 Training", arXiv:2010.06192: rounding weight updates to the nearest
+       cancels small ones, and the loss stays behind that of 32-bit weights.
+    """
+    load, precision = candidate.workload, candidate.precision
+    if isinstance(load, Serving) or load.kind not in (TrainingKind.FULL, TrainingKind.PRETRAIN):
+        return False
+    has_fp32 = precision.has_fp32_master or precision.weights == "fp32"
+    return not has_fp32 and candidate.optimizer in _NARROW_STATES
+
+
 def has_few_bits(estimate: Estimate) -> bool:
-    """Whether weights served have less than four bits, or training multiplies in eight or fewer."""
+    """Whether weights served have less than four bits, or training multiplies in eight or fewer or loses small updates."""
     candidate = estimate.candidate
     if not isinstance(candidate.workload, Serving):
-        return candidate.precision.compute in NARROW
+        return candidate.precision.compute in NARROW or loses_updates(candidate)
     return weights_bits(estimate) < LEAST_GOOD_BITS
 
 

@@ -15,12 +15,13 @@ from tonnage.estimate.compose_training.memory import rank_memory
 from tonnage.estimate.compose_training.stack import stacked
 from tonnage.estimate.compose_training.timing import is_staged
 from tonnage.estimate.compose_training.width import memory_width
+from tonnage.estimate.pipeline import has_fuller_middle
 from tonnage.estimate.types import Candidate, Estimate
 from tonnage.hardware.types import Cluster
 from tonnage.model.types import Model
 from tonnage.search.constraints import training_rules
 from tonnage.search.explore import Explored, Fixed, RuledOut, compute_type
-from tonnage.search.rank import NARROW, beyond
+from tonnage.search.rank import NARROW, beyond, loses_updates
 from tonnage.search.software import cannot, does_not, with_kept_experts
 from tonnage.search.training_space import TrainingSpace, TrainingWays, grid_columns, training_space
 from tonnage.workload.precision import Precision
@@ -123,7 +124,7 @@ class Grid:
     def memory(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the bytes of the fullest device and of a host, layouts down, ways across."""
         x = _of_rows(self.columns, rows, self.space.shape[0])
-        ranks = [rank_memory(self.case, self.constants, x, rank, "driver") for rank in _ranks(x)]
+        ranks = [rank_memory(self.case, self.constants, x, rank, "driver") for rank in _ranks(self.space, x)]
         shape = (len(rows), self.space.shape[1])
         device = np.broadcast_to(ranks[0].total, shape)
         host = np.broadcast_to(ranks[0].host_total, shape)
@@ -135,7 +136,7 @@ class Grid:
         """Return the bytes of the fullest device without and with what the allocator caches, and of a host."""
         x = _of_rows(self.columns, rows, self.space.shape[0])
         shape = (len(rows), self.space.shape[1])
-        ranks = [rank_memory(self.case, self.constants, x, rank, "driver") for rank in _ranks(x)]
+        ranks = [rank_memory(self.case, self.constants, x, rank, "driver") for rank in _ranks(self.space, x)]
         parts = [(one.least, one.total, one.host_total) for one in ranks]
         least, device, host = (
             np.broadcast_to(np.maximum.reduce(np.broadcast_arrays(*same)), shape) for same in zip(*parts, strict=True)
@@ -153,9 +154,13 @@ class Grid:
         return np.broadcast_to(tokens / seconds, (*np.shape(seconds)[:-2], *shape))
 
 
-def _ranks(x: Mapping[str, Any]) -> tuple[str, ...]:
+def _ranks(space: TrainingSpace, x: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the pipeline ranks that may be the fullest: without a pipeline the first is all there is."""
-    return ("first", "last") if np.any(x["pp"] > 1) else ("first",)
+    if not np.any(x["pp"] > 1):
+        return ("first",)
+    layers = space.base.model.num_layers
+    is_fuller = has_fuller_middle(layers, x["pp"], x["first_stage_layers"], x["last_stage_layers"])
+    return ("first", "second", "last") if np.any(is_fuller) else ("first", "last")
 
 
 def judge(space: TrainingSpace) -> Explored:
@@ -287,7 +292,7 @@ def fastest_on_each(
 def _better(one: Fastest | None, other: Fastest | None) -> Fastest | None:
     if one is None or other is None:
         return one or other
-    return max(one, other, key=lambda fastest: (fastest.is_sure, fastest.tokens_per_s))
+    return max(one, other, key=lambda it: (it.is_sure, not loses_updates(it.candidate), it.tokens_per_s))
 
 
 def _memory_width(case: TrainingCase, grid: Grid) -> float:

@@ -53,7 +53,7 @@ class TrainingWays:
     weights: tuple[str, ...]
     quantizes_experts: bool
     source: str
-    min_devices_for_offload: int = 1
+    min_devices_for_quantized_offload: int = 1
     most_zero_with_pipeline: int = 3
     interleaves: bool = False
     counts_groups: bool = False  # recomputes and keeps every n-th layer's input only
@@ -239,11 +239,13 @@ def _chunks(
     """Return how many chunks of layers a rank may hold, with the layers of the first and the last rank if fewer.
 
     Where the layers with embedding and loss, each counted as one, divide evenly, the ends may hold one layer less.
+    Where neither divides and the number of ranks is fixed, the ends share what the equal ranks between them leave.
     """
     if pp == 1:
         return ((pinned or 1, None, None),)
-    if "layout.first_stage_layers" in pins:
-        return ((pinned or 1, pins["layout.first_stage_layers"], pins.get("layout.last_stage_layers")),)
+    ends = pins.get("layout.first_stage_layers"), pins.get("layout.last_stage_layers")
+    if ends != (None, None):
+        return ((pinned or 1, *ends),)
     layers = base.model.num_layers
     found: list[tuple[int, int | None]] = []
     for total, less in ((layers, 0), (layers + 2, 1)):
@@ -251,6 +253,18 @@ def _chunks(
         if total % pp == 0 and each > less:
             chunks = divisors(each) if software.interleaves else (1,)
             found += [(n, each - 1 if less else None) for n in chunks]
+    if not found and pins.get("layout.pp"):
+        return ((pinned or 1, *_uneven_ends(layers, pp)),)
     if not found or pinned:
         found = [(pinned or 1, ends) for ends in dict.fromkeys(ends for _, ends in found or [(1, None)])]
     return [(number, ends, ends) for number, ends in found]
+
+
+def _uneven_ends(num_layers: int, pp: int) -> tuple[int | None, int | None]:
+    """Return the layers of the first and the last rank where all between hold equally many; none where it cannot be.
+
+    >>> _uneven_ends(61, 16), _uneven_ends(3, 16)
+    ((3, 2), (None, None))
+    """
+    rest = num_layers - -(-num_layers // pp) * (pp - 2)
+    return (rest - rest // 2, rest // 2) if pp > 2 and rest >= 2 else (None, None)

@@ -18,6 +18,7 @@ from tonnage.estimate.compose_training.timing import FORMULAS as TIME_FORMULAS
 from tonnage.estimate.compose_training.timing import peak_rate, step_timing
 from tonnage.estimate.compose_training.width import memory_width, spread, time_width
 from tonnage.estimate.layer import layer_operations
+from tonnage.estimate.pipeline import has_fuller_middle
 from tonnage.estimate.types import (
     Candidate,
     Cost,
@@ -164,6 +165,13 @@ def memory_of(case: TrainingCase, x: dict[str, Any], c: Constants, quantity: str
     if not np.ndim(x["pp"]) and x["pp"] == 1:
         return rank_memory(case, c, x, "first", quantity)
     first, last = rank_memory(case, c, x, "first", quantity), rank_memory(case, c, x, "last", quantity)
+    if np.any(has_fuller_middle(case.model.num_layers, x["pp"], x["first_stage_layers"], x["last_stage_layers"])):
+        first = _fuller(first, rank_memory(case, c, x, "second", quantity))
+    return _fuller(first, last)
+
+
+def _fuller(first: Memory, last: Memory) -> Memory:
+    """Return the memory of the fuller of two ranks."""
     is_first = first.total >= last.total
     return Memory(
         pools={k: where(is_first, v, last.pools[k]) for k, v in first.pools.items()},

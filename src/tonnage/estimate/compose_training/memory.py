@@ -35,7 +35,7 @@ FORMULAS: Final = {
     "context": "workspace.usable_bytes",
     "communication_buffers": "workspace.collective_buffer_bytes",
 }
-_STAGES: Final = ("first", "middle", "last")
+_STAGES: Final = {"first": 0, "second": 1, "middle": 1, "last": 2}  # where `stage_layers` counts a rank
 _SHIFT_COPY_UNTIL: Final = 2024.8  # transformers 4.46 makes no shifted fp32 copy of the logits any more
 
 
@@ -339,12 +339,12 @@ def _rerun(x: dict[str, Any], r: _Layers, in_flight: Any) -> tuple[Any, Any]:
 
 
 def rank_memory(case: TrainingCase, c: Constants, x: dict[str, Any], stage: str, quantity: str = "driver") -> Memory:
-    """Compose one pipeline rank's memory: stage "first", "middle" or "last"; quantity allocated, reserved or driver."""
+    """Compose one pipeline rank's memory: stage "first", "second", "middle" or "last"; quantity allocated, reserved or driver."""
     model = case.model
     etp = expert_tensor_ranks(x)
     counts = pipeline.stage_layers(model.num_layers, x["pp"], x["first_stage_layers"], x["last_stage_layers"])
-    layers_here = counts[_STAGES.index(stage)]
-    index = {"first": 0 * x["pp"], "middle": x["pp"] // 2, "last": x["pp"] - 1}[stage]
+    layers_here = counts[_STAGES[stage]]
+    index = {"first": 0 * x["pp"], "second": 0 * x["pp"] + 1, "middle": x["pp"] // 2, "last": x["pp"] - 1}[stage]
     if stage == "last" or not np.ndim(x["pp"]):
         layers_here = layers_here + where(x["pp"] > 1, float(stage == "last"), 1.0) * case.num_mtp_layers
     in_flight = activations.layers_in_flight(

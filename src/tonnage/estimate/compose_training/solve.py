@@ -11,6 +11,7 @@ import numpy as np
 from tonnage.estimate.compose_training.case import TrainingCase, filled
 from tonnage.estimate.compose_training.constants import training_constants
 from tonnage.estimate.compose_training.memory import Memory, rank_memory
+from tonnage.estimate.pipeline import has_fuller_middle
 
 LARGEST: Final = 1 << 24  # of a micro-batch or a length: nothing larger is asked for
 COUNTED: Final = frozenset(("weights", "gradients", "master_weights", "optimizer_states"))
@@ -39,8 +40,7 @@ class Job:
 def _ranks(job: Job, columns: Mapping[str, Any]) -> list[tuple[Any, Any]]:
     """Return the bytes of the device and of the host of each pipeline rank that may be the fullest."""
     c, x = training_constants(), filled(columns)
-    ranks = ("first", "last") if np.any(x["pp"] > 1) else ("first",)
-    held = (rank_memory(job.case, c, x, rank, "driver") for rank in ranks)
+    held = (rank_memory(job.case, c, x, rank, "driver") for rank in _of_pipeline(job.case, x))
     return [(_corrected(job, one), one.host_total) for one in held]
 
 
@@ -54,6 +54,14 @@ def _corrected(job: Job, held: Memory) -> Any:
     return np.maximum(total - cached, np.minimum(total, job.case.device.memory_bytes))
 
 
+def _of_pipeline(case: TrainingCase, x: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the pipeline ranks that may be the fullest."""
+    if not np.any(x["pp"] > 1):
+        return ("first",)
+    is_fuller = has_fuller_middle(case.model.num_layers, x["pp"], x["first_stage_layers"], x["last_stage_layers"])
+    return ("first", "second", "last") if np.any(is_fuller) else ("first", "last")
+
+
 def needed_bytes(job: Job) -> float:
     """Return the least memory of a device that a job fits, host memory aside.
 
@@ -64,7 +72,7 @@ def needed_bytes(job: Job) -> float:
     """
     boundless = replace(job.case, device=replace(job.case.device, memory_bytes=_BOUNDLESS))
     c, x = training_constants(), filled(job.columns)
-    ranks = ("first", "last") if x["pp"] > 1 else ("first",)
+    ranks = _of_pipeline(job.case, x)
     held = [rank_memory(boundless, c, x, rank, "driver") for rank in ranks]
     needs = [float(one.least if job.margin == 1.0 else one.total) for one in held]
     counted = [sum(float(one.pools[name]) for name in COUNTED) for one in held]
