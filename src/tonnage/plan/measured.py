@@ -201,7 +201,8 @@ def _memory(estimate: Estimate, ratio: float, narrowed: float) -> Estimate:
     back = min(over, sum(pool.bytes for pool in pools if pool.name == "fragmentation"))
     pools = tuple(replace(p, bytes=p.bytes - back) if p.name == "fragmentation" else p for p in pools)
     total -= back
-    return replace(estimate, footprint=replace(held, pools=pools, total=_around(held.total, total, narrowed)))
+    total_bytes = _around(held.total, total, narrowed)
+    return replace(estimate, footprint=replace(held, pools=pools, total=total_bytes, least_bytes=None))
 
 
 def _around(interval: Interval, best: float, narrowed: float) -> Interval:
