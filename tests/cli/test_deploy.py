@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from dataclasses import replace
 
 import pytest
 
@@ -61,3 +62,33 @@ def test_a_place_that_is_none(tonnage, plan_file):
     said = tonnage("deploy", str(plan_file), "--to", "-", "--place", "moon")
     assert said.code == 2
     assert "'moon' is no place" in said.err
+
+
+@pytest.mark.parametrize("folder", ["", " ", "x" * 300, "/proc/none/here"])
+def test_a_folder_that_cannot_be(tonnage, plan_file, folder):
+    said = tonnage("deploy", str(plan_file), "--to", folder)
+    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert "fault of ours" not in said.err
+
+
+def test_a_start_script_of_a_persons_own_is_not_offered(tonnage, plan_file, tmp_path):
+    (tmp_path / "start.sh").write_text("mine\n")
+    said = tonnage("deploy", str(plan_file), "--to", str(tmp_path))
+    assert said.code == 3
+    assert "start with" not in said.out
+    assert "start.sh is there already" in said.out
+    assert (tmp_path / "start.sh").read_text() == "mine\n"
+
+
+def test_the_files_that_are_counted_are_those_written(tonnage, plan_file, tmp_path):
+    tonnage("deploy", str(plan_file), "--to", str(tmp_path))
+    (tmp_path / "start.sh").unlink()
+    assert ": 1 files" in tonnage("deploy", str(plan_file), "--to", str(tmp_path)).out
+
+
+def test_a_name_of_two_lines_stays_in_its_place(plan_file):
+    plan = api.read_plan(plan_file.read_text(encoding="utf-8"))
+    plan = replace(plan, request=replace(plan.request, model="a\n\n# b"))
+    assert api.read_plan(api.write_plan(plan)) == plan
+    page = next(file.text for file in api.deploy(plan).files if file.path == "README.md")
+    assert "\n# b" not in page

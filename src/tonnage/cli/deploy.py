@@ -30,7 +30,7 @@ _LARGEST_BYTES = 8 << 20
 @common
 def command(
     path: str, folder: str, place: str, is_diff: bool, replicas: int, port: int | None, is_json: bool, is_quiet: bool
-) -> None:
+) -> int:
     """Write the files that start a plan, with the flags that the prediction assumed.
 
     A file that you changed since is never written over.
@@ -42,10 +42,13 @@ def command(
     """
     from tonnage import api
     from tonnage.cli.plan import read_text
+    from tonnage.errors import RequestError
     from tonnage.plan.file import LARGEST_BYTES
     from tonnage.render.bundle import State, compare, manifest, manifest_text
     from tonnage.render.quote import shell_words
 
+    if not folder.strip():
+        raise RequestError("names no folder", where="--to", fix="write --to bundle, or --to - to print the files")
     bundle = api.deploy(
         api.read_plan(read_text(path, LARGEST_BYTES), path), place=place, num_replicas=replicas, port=port
     )
@@ -54,21 +57,24 @@ def command(
             emit_json(manifest(bundle))
         else:
             print(_printed(bundle), end="")
-        return
+        return 0
     at = Path(folder)
     changes = compare(bundle, *_held(bundle, at))
     if is_diff:
         print("".join(change.diff for change in changes if change.state is not State.SAME), end="")
     else:
         _write(bundle, changes, at, manifest_text(bundle))
+    foreign = None if is_diff else _foreign_start(bundle, changes)
     if is_json:
         emit_json({**manifest(bundle), "changes": [{"path": c.path, "state": str(c.state)} for c in changes]})
+    elif foreign is not None:
+        print(say("deploy.foreign_start", path=str(at / foreign)))
     elif not is_diff:
         print(
             say(
                 "deploy.written",
                 path=folder,
-                num=len(bundle.files),
+                num=sum(change.state in (State.NEW, State.CHANGED) for change in changes),
                 start=f"cd {shell_words([folder])} && {bundle.start}",
             )
         )
@@ -76,6 +82,15 @@ def command(
         if change.state in (State.EDITED, State.TAKEN):
             text = "deploy.kept" if change.state is State.EDITED else "deploy.taken"
             note(say(text, path=str(at / change.path)), is_quiet=is_quiet)
+    return 0 if foreign is None else 3
+
+
+def _foreign_start(bundle: Bundle, changes: tuple[Change, ...]) -> str | None:
+    """Return the file that the start command runs or reads where it is a person's own; None where it is the bundle's."""
+    from tonnage.render.bundle import State
+
+    read = {*bundle.start.split(), *(("compose.yaml",) if bundle.place == "compose" else ())}
+    return next((change.path for change in changes if change.state is State.TAKEN and change.path in read), None)
 
 
 def _printed(bundle: Bundle) -> str:
@@ -84,7 +99,20 @@ def _printed(bundle: Bundle) -> str:
 
 
 def _held(bundle: Bundle, folder: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Read what a folder holds of an earlier bundle, and what its manifest says of it."""
+    """Read what a folder holds of an earlier bundle; one that cannot be read, or cannot be, is refused."""
+    from tonnage.errors import RequestError
+
+    try:
+        return _read_folder(bundle, folder)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not text"
+        raise RequestError(
+            f"cannot be read: {reason}", where=str(folder)[:200], fix="name another place with --to"
+        ) from None
+
+
+def _read_folder(bundle: Bundle, folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the texts of the folder's files by path, and the hashes that its manifest gives."""
     from tonnage.errors import RequestError
     from tonnage.render.bundle import MANIFEST, read_manifest
 
@@ -108,7 +136,7 @@ def _text(path: Path) -> str:
 
 
 def _write(bundle: Bundle, changes: tuple[Change, ...], folder: Path, manifest: str) -> None:
-    from tonnage.errors import OutsideError
+    from tonnage.errors import RequestError
     from tonnage.render.bundle import MANIFEST, State
 
     executable = {file.path for file in bundle.files if file.is_executable}
@@ -122,7 +150,7 @@ def _write(bundle: Bundle, changes: tuple[Change, ...], folder: Path, manifest: 
                 _replace(at, change.new, is_executable=change.path in executable)
         _replace(folder / MANIFEST, _manifest_of(manifest, changes), is_executable=False)
     except OSError as error:
-        raise OutsideError(
+        raise RequestError(
             f"cannot be written: {error.strerror}", where=str(folder)[:200], fix="name another place"
         ) from None
 

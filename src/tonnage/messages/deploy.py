@@ -91,6 +91,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "预测：最满的设备用 {best} / {capacity}，80% 区间上端 {high}。",
     ),
     "written": ("{path}: {num} files, start with: {start}", "{path}：{num} 个文件，启动命令：{start}"),
+    "foreign_start": (
+        "{path} is there already and is not tonnage's: it does not start this plan; name another folder with --to",
+        "{path} 已存在且不是 tonnage 写的：它不会启动本方案；请用 --to 指定其他目录",
+    ),
     "kept": (
         "{path} was changed by hand and is left alone; --diff shows the difference",
         "{path} 被手工改过，保持不动；--diff 显示差异",

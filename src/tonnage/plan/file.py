@@ -43,7 +43,7 @@ def write_plan(plan: Plan) -> str:
     table |= {name: held for name, held in whole.items() if name != "request"}
     table |= {"request": whole["request"], "candidate": candidate, "cluster": cluster, **estimate, "model": model}
     lines = (
-        "# " + command(plan.request),
+        "# " + " ".join(command(plan.request).split()),
         "# tonnage explain shows where every byte, second and coin of this plan goes.",
         to_toml(table),
     )

@@ -57,7 +57,7 @@ def readme(service: Service, start: str) -> str:
     lines = [
         f"# {service.name}",
         "",
-        say("deploy.readme_what", command=command(service.plan.request)),
+        say("deploy.readme_what", command=" ".join(command(service.plan.request).split())),
         "",
         "```console",
         "$ bash prepare.sh",
