@@ -8,6 +8,7 @@ from dataclasses import fields
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import call_tonnage
 from tests.plan.nouns import make_candidate
 
 from tonnage.errors import RequestError
@@ -122,3 +123,18 @@ def test_training_words():
     assert arguments(request) == (
         *("plan", "m", "--finetune", "qlora", "--seq-len", "4096", "--lora-rank", "8", "--gpu", "a:4", "--nodes", "2"),
     )
+
+
+@pytest.mark.parametrize("engines", [[","], [""], [" , "]])
+def test_an_engine_without_a_name_is_not_all_of_them(engines):
+    with pytest.raises(RequestError, match="names no engine"):
+        make_request("m", limits={"engines": engines})
+
+
+def test_a_trace_of_serving_is_refused_before_torch_is_loaded(monkeypatch):
+    loaded = []
+    monkeypatch.setattr("tonnage.oracle.model.require_torch", lambda: loaded.append("torch"))
+    answer = call_tonnage("plan", "Qwen/Qwen3-8B", "--gpu", "h100", "--oracle")
+    assert answer.code == 2
+    assert "traces training" in answer.err
+    assert not loaded

@@ -236,8 +236,12 @@ def _oracle_object(comparison: Comparison) -> dict[str, Any]:
 def _traced_alone(request: Request, *, is_json: bool) -> int | None:
     """Answer by traces where no formula covers the family; None where formulae do."""
     from tonnage import api
+    from tonnage.errors import RequestError
     from tonnage.oracle.model import require_torch
+    from tonnage.workload.types import Serving
 
+    if isinstance(request.workload, Serving):
+        raise RequestError("it traces training", where="--oracle", fix="add --pretrain or --finetune full|lora|qlora")
     require_torch()
     found = api.fits_by_trace(request)
     if found is None:

@@ -292,6 +292,9 @@ def _make_limits(words: Mapping[str, Any]) -> Limits:
     limits = {n: parse_money(text, f"--{n}", is_hourly=n == "rent") for n, text in money.items()}
     for name, amount in (*((f"--{n}", m) for n, m in limits.items()), *(("--price", m) for m in prices.values())):
         rate_of(amount.currency, with_rates(reference_rates(), rates), name)
+    engines = tuple(part.strip() for text in words.get("engines") or () for part in text.split(",") if part.strip())
+    if words.get("engines") and not engines:
+        raise RequestError("names no engine", where="--engine", fix="write one, like --engine vllm, or leave it out")
     return Limits(
         **limits,
         rates=rates,
@@ -300,7 +303,7 @@ def _make_limits(words: Mapping[str, Any]) -> Limits:
         deadline_seconds=None if words.get("deadline") is None else parse_seconds(words["deadline"], "--deadline"),
         max_power_watts=None if words.get("max_power") is None else parse_watts(words["max_power"], "--max-power"),
         require=require,
-        engines=tuple(part.strip() for text in words.get("engines") or () for part in text.split(",") if part.strip()),
+        engines=engines,
         prices=prices,
         today=words.get("today"),
         intent=words.get("intent"),
