@@ -46,6 +46,18 @@ def test_breakdowns(rows, by):
     assert any(line.startswith(by) for line in answer.out.splitlines())
 
 
+def test_control_characters_of_a_file_do_not_reach_the_terminal(rows):
+    bad = "\x1b[2Jx\x07"
+    row = ROW | {"id": bad, "source_key": bad}
+    refused = row | {"id": bad + "2", "gpu": "Martian \x1b[31m"}
+    answer = call_tonnage(
+        "score", rows(row, refused, ROW | {"id": bad + "3", "n_gpus": 0}), "--worst", "3", "--by", "source"
+    )
+    assert answer.code == 0, answer.err
+    assert "?[2Jx?" in answer.out
+    assert not {"\x1b", "\x07"} & set(answer.out + answer.err)
+
+
 def test_the_worst_rows(rows):
     far = ROW | {"id": "far", "measured": {"decode_tps_single": 3.0}}
     answer = call_tonnage("score", rows(ROW, far, ROW | {"id": "b", "gpu": "Martian 9000"}), "--worst", "1")
@@ -65,6 +77,20 @@ def test_the_worst_rows(rows):
         ({"flash_attn": "yes"}, "flash_attn is 'yes'"),
         ({"model": {"a": 1}}, "model is {'a': 1}"),
         ({"ctx": 1e30}, "ctx is 1e+30"),
+        ({"ctx": 10**400}, "ctx is 1000"),
+        ({"measured": {"decode_tps_single": 10**400}}, "measured.decode_tps_single is 1000"),
+        ({"n_gpus": 10**12}, "n_gpus is 1000000000000, a number from 1 to 1,000,000 is wanted"),
+        ({"n_gpus": 0}, "n_gpus is 0, a number from 1"),
+        ({"n_gpus": 1.5}, "n_gpus is 1.5, a whole number is wanted"),
+        ({"layers": 10**9}, "layers is 1000000000"),
+        ({"arch": {"n_layers": 10**9}}, "arch.n_layers is 1000000000"),
+        ({"batch": 0}, "batch is 0"),
+        ({"batch": [1]}, "batch is [1]"),
+        ({"concurrency": 0}, "concurrency is 0"),
+        ({"tp": 0}, "tp is 0"),
+        ({"heads": 0}, "heads is 0"),
+        ({"micro_batch": 0}, "micro_batch is 0"),
+        ({"seq_len": 0}, "seq_len is 0"),
     ],
 )
 def test_a_field_that_cannot_be_is_told_with_its_line(rows, change, fault):

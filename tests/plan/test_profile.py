@@ -186,6 +186,9 @@ def test_the_file_reads_back():
         write_profile(Profile(lessons=(lesson(),))).replace("pool_bytes", "nonsense"),
         write_profile(Profile(lessons=(lesson(),))).replace("noise = ", "noise = -"),
         write_profile(Profile(lessons=(lesson(),))).replace("achieved = ", "achieved = nan #"),
+        write_profile(Profile(lessons=(lesson(),))).replace("achieved = ", "achieved = 1e300 #"),
+        write_profile(Profile(lessons=(lesson(),))).replace("achieved = ", f"achieved = {'9' * 400} #"),
+        write_profile(Profile(lessons=(lesson(),))).replace("noise = ", "noise = 1e-300 #"),
         write_profile(Profile(lessons=(lesson(),)))[:-40],
     ],
 )  # fmt: skip

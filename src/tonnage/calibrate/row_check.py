@@ -31,6 +31,18 @@ _TEXTS: Final = frozenset({
 })  # fmt: skip
 MEASURED: Final = ("peak_mem_gib", "tokens_per_s_per_gpu", "step_time_s")
 _LARGEST: Final = 1e15
+_BOUNDS: Final = {
+    **dict.fromkeys(("layers", "n_layers"), (1, 10_000)),
+    **dict.fromkeys(("heads", "kv_heads", "n_kv_heads", "experts", "n_experts", "lora_rank"), (1, 100_000)),
+    **dict.fromkeys(("hidden", "head_dim"), (1, 1_000_000)),
+    **dict.fromkeys(("n_gpus", "n_nodes", "tp", "pp", "cp", "ep", "dp", "etp"), (1, 1_000_000)),
+    **dict.fromkeys(("batch", "concurrency", "micro_batch", "grad_accum", "global_batch_seqs"), (1, 100_000_000)),
+    "seq_len": (1, 1_000_000_000),
+}
+_WHOLE: Final = frozenset({
+    "layers", "n_layers", "heads", "kv_heads", "hidden", "n_gpus", "n_nodes", "tp", "pp", "cp", "ep", "dp", "etp",
+})  # fmt: skip
+_OPTIONAL: Final = frozenset({"experts", "n_experts", "kv_heads", "lora_rank"})  # 0: there is none
 
 
 def fault_of(row: Mapping[str, Any]) -> str:
@@ -50,16 +62,45 @@ def fault_of(row: Mapping[str, Any]) -> str:
                 return _wanted(name, value, "a number is wanted")
             if not 0 <= amount < _LARGEST:
                 return _wanted(name, value, "it cannot be so")
+            if fault := _out_of_bounds(name, value, amount, row):
+                return fault
+        elif name in ("batch", "concurrency"):
+            if isinstance(value, bool) or not isinstance(value, str | int | float):
+                return _wanted(name, value, "a number is wanted")
+            amount = number(value)
+            if amount is not None and (fault := _out_of_bounds(name, value, amount, row)):
+                return fault
         elif name in _TABLES and not isinstance(value, dict):
             return _wanted(name, value, "an object is wanted")
         elif name in _SWITCHES and not isinstance(value, bool):
             return _wanted(name, value, "true or false is wanted")
         elif name in _TEXTS and not isinstance(value, str | int | float):
             return _wanted(name, value, "a text is wanted")
+    for name, value in (row.get("arch") or {}).items():
+        amount = number(value)
+        if amount is not None and not 0 <= amount < _LARGEST:
+            return _wanted(f"arch.{name}", value, "it cannot be so")
+        if amount is not None and (fault := _out_of_bounds(name, value, amount, row)):
+            return f"arch.{fault}"
     for name, value in (row.get("measured") or {}).items():
         is_figure = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_figure and not (math.isfinite(value) and abs(value) < _LARGEST):
+        if is_figure and not abs(number(value) or 0.0) < _LARGEST:
             return _wanted(f"measured.{name}", value, "a number is wanted")
+    return ""
+
+
+def _out_of_bounds(name: str, value: object, amount: float, row: Mapping[str, Any]) -> str:
+    """Return what is wrong with a count that no machine and no model has, or nothing."""
+    if name not in _BOUNDS:
+        return ""
+    least, most = _BOUNDS[name]
+    has_no_card = name == "n_gpus" and any(word in str(row.get("gpu") or "none").lower() for word in ("none", "cpu"))
+    if amount == 0 and (name in _OPTIONAL or has_no_card):
+        return ""
+    if not least <= amount <= most:
+        return _wanted(name, value, f"a number from {least} to {most:,} is wanted")
+    if name in _WHOLE and amount != int(amount):
+        return _wanted(name, value, "a whole number is wanted")
     return ""
 
 

@@ -14,7 +14,16 @@ from tonnage.errors import BadFileError
 DOMAINS: Final[tuple[Domain, ...]] = (training_rows.DOMAIN, inference_score.DOMAIN)
 METRICS: Final = (*inference_score.MEMORY_METRICS, *inference_score.SPEED_METRICS, *MEASURED)
 _LONGEST_LINE: Final = 1_000_000
-_UNREADABLE: Final = (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError)
+_UNREADABLE: Final = (
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    ArithmeticError,
+    MemoryError,
+    RecursionError,
+)
 
 
 def read_rows(text: str, where: str) -> list[dict[str, Any]]:

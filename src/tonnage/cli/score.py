@@ -55,11 +55,13 @@ def _percent(value: float | None) -> str:
 
 def _text(result: dict[str, Any], by: str | None) -> str:
     """Return the tables: of all rows, and where it is asked for of each part."""
+    from tonnage.cli.tables import printable
+
     lines = _overview(result["metrics"])
     for metric, stats in result["metrics"].items() if by else ():
         parts = stats["by"][_BY[by or ""]]
         if metric == "oom":
-            lines += [f"{metric}, {value}: {_oom(part)}" for value, part in parts.items() if part["n"]]
+            lines += [printable(f"{metric}, {value}: {_oom(part)}") for value, part in parts.items() if part["n"]]
             continue
         names = (by or "", "rows", "predicted", "median", "p90", "bias", "inside", "width")
         rows = [
@@ -82,9 +84,9 @@ def _overview(metrics: dict[str, Any]) -> list[str]:
 
 
 def _table(header: list[str], rows: list[list[str]]) -> list[str]:
-    from tonnage.cli.tables import table
+    from tonnage.cli.tables import printable, table
 
-    return list(table(header, rows, right=range(1, 8)))
+    return list(table(header, [[printable(cell) for cell in row] for row in rows], right=range(1, 8)))
 
 
 def _oom(stats: dict[str, Any]) -> str:
@@ -99,7 +101,7 @@ def _oom(stats: dict[str, Any]) -> str:
 
 def _worst(scored: Sequence[Scored], most: int) -> list[str]:
     """Return the rows that are farthest off, of each metric."""
-    from tonnage.cli.tables import table
+    from tonnage.cli.tables import printable, table
 
     lines: list[str] = []
     for metric in sorted({one.metric for one in scored} - {"oom"}):
@@ -108,13 +110,11 @@ def _worst(scored: Sequence[Scored], most: int) -> list[str]:
         )
         rows = [
             [
-                one.id,
+                printable(one.id),
                 f"{one.measured:.4g}",
                 f"{one.predicted:.4g}",
                 _percent(one.ape),
-                one.source,
-                one.framework,
-                one.gpu,
+                *map(printable, (one.source, one.framework, one.gpu)),
             ]
             for one in far[:most]
         ]
@@ -122,7 +122,11 @@ def _worst(scored: Sequence[Scored], most: int) -> list[str]:
         lines += ["", say("score.worst", metric=metric), *table(header, rows, right=(1, 2, 3))] if rows else []
     refused = [one for one in scored if one.predicted is None]
     if refused:
-        lines += ["", say("score.refused_rows"), *(f"  {one.id} {one.metric}: {one.refused}" for one in refused[:most])]
+        lines += [
+            "",
+            say("score.refused_rows"),
+            *(printable(f"  {one.id} {one.metric}: {one.refused}") for one in refused[:most]),
+        ]
     return lines
 
 

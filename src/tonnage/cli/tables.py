@@ -12,6 +12,15 @@ _NOT_LAST = frozenset("（《「“")
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 
 
+def printable(text: str) -> str:
+    """Return a text of a file without the control characters that a terminal would obey.
+
+    >>> printable("a\\x1b[2Jb")
+    'a?[2Jb'
+    """
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
 def width(text: str) -> int:
     """Return how many columns a terminal gives a text: wide characters take two.
 

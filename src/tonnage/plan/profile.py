@@ -54,6 +54,8 @@ SPEED: Final = "training_speed_ratio"
 _TAIL: Final = 2.0  # of its noise, where an observation's cost begins to flatten
 _MOST_OBSERVATIONS: Final = 50  # of one quantity; older ones go
 _ROUNDS: Final = 60
+_MOST_BYTES: Final = 1e15  # no machine has more
+_LARGEST_RATIO: Final = 1e9  # of a rate; of training, tokens per second
 
 
 @noun
@@ -377,7 +379,7 @@ def _check(lesson: Lesson, where: str, fix: str) -> None:
     if about is None:
         raise BadFileError(f"'{lesson.quantity[:40]}' is no quantity", where=where, fix=fix)
     for one in lesson.observations:
-        figures = (one.expected, one.achieved, one.noise)
-        is_sound = all(math.isfinite(x) for x in figures) and one.noise > 0
-        if not is_sound or (about.kind == "ratio" and min(one.expected, one.achieved) <= 0):
+        most, least_noise = (_MOST_BYTES, 1.0) if about.kind == "bytes" else (_LARGEST_RATIO, 1 / _LARGEST_RATIO)
+        is_sound = all(abs(x) <= most for x in (one.expected, one.achieved)) and least_noise <= one.noise <= most
+        if not is_sound or (about.kind == "ratio" and min(one.expected, one.achieved) < 1 / _LARGEST_RATIO):
             raise BadFileError("holds a figure that nobody can measure", where=where, fix=fix)
