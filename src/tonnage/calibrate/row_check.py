@@ -39,6 +39,7 @@ _BOUNDS: Final = {
     **dict.fromkeys(("batch", "concurrency", "micro_batch", "grad_accum", "global_batch_seqs"), (1, 100_000_000)),
     "seq_len": (1, 1_000_000_000),
 }
+_MOST_SERVING: Final = 10_000  # cards of one server, each counted by itself
 _WHOLE: Final = frozenset({
     "layers", "n_layers", "heads", "kv_heads", "hidden", "n_gpus", "n_nodes", "tp", "pp", "cp", "ep", "dp", "etp",
 })  # fmt: skip
@@ -94,6 +95,8 @@ def _out_of_bounds(name: str, value: object, amount: float, row: Mapping[str, An
     if name not in _BOUNDS:
         return ""
     least, most = _BOUNDS[name]
+    if name in ("n_gpus", "pp") and "measured" in row:
+        most = _MOST_SERVING
     has_no_card = name == "n_gpus" and any(word in str(row.get("gpu") or "none").lower() for word in ("none", "cpu"))
     if amount == 0 and (name in _OPTIONAL or has_no_card):
         return ""
