@@ -155,7 +155,7 @@ def test_host_memory_sets_the_pace_of_experts_on_it():
 
 
 def test_recomputation_does_not_train_27b_in_24_gb():
-    code, said = answer(f"{DENSE} --finetune full --gpu rtx-4090 --recompute full")
+    code, said = answer(f"{DENSE} --finetune full --gpu rtx-4090 --recompute full --set offload.parameters=false")
     nearest = said["rejections"][0]
     assert code == 3
     pools = nearest["memory"]["device"]["pools"]
