@@ -29,7 +29,7 @@ PLAN_KEYS = {
 LAYOUT = {"dp", "tp", "pp", "cp", "ep", "zero_stage"}
 PERFORMANCE = {"tokens_per_s", "step_seconds", "mfu_ratio", "ttft_seconds", "tpot_seconds", "max_concurrency"}
 COST = {"usd_per_hour", "usd_per_million_tokens", "purchase_usd", "usd_total"}
-STORAGE = {"weights_bytes", "data_bytes", "checkpoints_bytes", "read_bytes_per_s"}
+STORAGE = {"weights_bytes", "data_bytes", "checkpoints_bytes", "read_bytes_per_s", "feed_bytes_per_s"}
 
 
 def intervals(value: Any, path: str = ""):
@@ -98,7 +98,7 @@ def test_defaults_come_first_with_their_flags():
             "--engine",
             "vllm",
         ),
-        *("--host", "64 GiB ddr5-5600 x2", "--tpot", "1s"),
+        *("--host", "64 GiB ddr5-5600 x2", "--tpot", "1s", "--input-tokens", "1024", "--output-tokens", "256"),
     ).out
     assert said.startswith(f"{SMALL} on H100")
 
@@ -389,3 +389,38 @@ def test_what_takes_longer_than_a_second_says_so(monkeypatch, capsys):
     with options.waiting("still looking", is_quiet=False):
         pass
     assert capsys.readouterr().err == ""
+
+
+def test_lengths_that_were_assumed_are_said_with_their_flags(tonnage):
+    assert "prompts of 1,024 and answers of 256 tokens" in " ".join(
+        tonnage("plan", SMALL, "--gpu", "rtx-4090").out.split()
+    )
+    said = tonnage("plan", SMALL, "--gpu", "rtx-4090", "--output-tokens", "100", "--json").json["assumptions"]
+    assert "prompts of 1024 tokens (--input-tokens)" in said
+    assert not any("--output-tokens" in text for text in said)
+
+
+def test_a_host_that_is_short_is_explained_with_what_lies_on_the_host(tonnage):
+    words = ("plan", SMALL, "--finetune", "full", "--gpu", "rtx-4090", "--host", "4 GiB ddr5-5600 x2")
+    pinned = tonnage(*words, "--set", "offload.optimizer=true").out
+    line = " ".join(pinned.split("\n\n")[1].split())
+    assert "short in host memory" in line
+    assert "optimizer" in line
+    assert "activations" not in line
+
+
+def test_a_budget_is_kept_by_cards_of_known_price_alone(tonnage):
+    """Cards that nobody prices stand in the list of their own, not among the ranked."""
+    words = ("plan", DENSE, "--rent", "3 USD/h", "--json")
+    answer = tonnage(*words).json
+    assert answer["plans"]
+    assert all(plan["cost"]["usd_per_hour"] is not None for plan in answer["plans"])
+    dear = [one["reason"] for one in answer["rejections"] if "--rent" in one["reason"]]
+    assert all(" USD/h" in reason and "3 USD/h" in reason for reason in dear)
+
+
+def test_a_card_that_is_rented_with_others_is_said_to_be(tonnage):
+    """A V100 of 32 GB is rented in machines of eight alone: 31.2 USD/h are not the price of one."""
+    found = tonnage("plan", SMALL, "--gpu", "v100-sxm2-32gb", "--rent", "3 USD/h", "--json")
+    reasons = [one["reason"] for one in found.json["rejections"]]
+    assert any("USD/h for a machine of 8 devices" in reason for reason in reasons)

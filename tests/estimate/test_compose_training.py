@@ -172,3 +172,21 @@ def test_every_mode_and_kind_gives_finite_numbers(mode):
         assert 0 < estimate.footprint.total.best < 1e13
         assert 0 < estimate.performance.tokens_per_s_per_gpu.best < 1e7
         assert estimate.performance.job_seconds.best > 0
+
+
+def test_a_checkpoint_holds_what_the_plan_trains_with():
+    """Weights, masters and states: 2+4+8 B of mixed precision, 4+8 of fp32, 2+4 of bf16 states, 2+2 of 8-bit states."""
+
+    def size(kind=TrainingKind.PRETRAIN, **changes) -> float:
+        load = Training(kind=kind, seq_len=4096, global_batch_size=64)
+        return estimate_training(candidate(workload=load, **changes)).storage.checkpoints_bytes or 0.0
+
+    plain, fp32 = Precision(weights="bf16", gradients="bf16"), Precision(weights="fp32", gradients="fp32")
+    number = size() / 14
+    assert size(precision=fp32) == pytest.approx(12 * number)
+    assert size(precision=plain, optimizer="adamw_bf16") == pytest.approx(6 * number)
+    assert size(precision=plain, optimizer="adamw_8bit") == pytest.approx(4 * number)
+    assert size(precision=plain, optimizer="sgd") == pytest.approx(2 * number)
+    assert 2 * number < size(precision=plain, optimizer="adafactor") < 2.1 * number
+    adapters = size(TrainingKind.LORA, precision=plain, engine="transformers", layout=Layout())
+    assert adapters < 0.02 * size(precision=plain)

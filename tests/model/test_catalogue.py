@@ -58,3 +58,19 @@ def test_a_model_is_found_without_reading_the_others():
     for _ in range(20):
         catalogue.find("Qwen3.5-27B")
     assert (time.perf_counter() - start) / 20 < 0.002
+
+
+@pytest.mark.parametrize(
+    ("name", "full"),
+    [
+        ("meta-llama/Llama-3.1-405B", "meta-llama/Meta-Llama-3.1-405B"),
+        ("meta-llama/Llama-3.1-8B", "meta-llama/Meta-Llama-3.1-8B"),
+        ("meta-llama/Llama-3.1-70B", "meta-llama/Meta-Llama-3.1-70B"),
+        ("meta-llama/Meta-Llama-3.1-8B", "meta-llama/Meta-Llama-3.1-8B"),
+        ("meta-llama/Meta-Llama-3.3-70B-Instruct", "meta-llama/Llama-3.3-70B-Instruct"),
+    ],
+)
+def test_a_hub_id_is_found_with_its_makers_name_or_without(name, full):
+    assert catalogue.has(name)
+    assert catalogue.find(name).name == full
+    assert catalogue.config(name) == catalogue.config(full)

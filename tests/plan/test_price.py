@@ -386,7 +386,20 @@ def test_disks_must_load_the_weights_in_a_minute():
     assert with_read_rate(one, with_given({"load_time": 30})).storage.read_bytes_per_s == 2e9
     job = estimate("rtx-4090", job=100.0, rate=1e9)
     job = replace(job, storage=replace(job.storage, weights_bytes=60e9, read_bytes_per_s=None))
-    assert with_read_rate(job, stated()).storage.read_bytes_per_s == 4e9
+    fed = with_read_rate(job, stated()).storage
+    assert (fed.read_bytes_per_s, fed.feed_bytes_per_s) == (1e9, 4e9)
+
+
+def test_pretraining_loads_no_weights_and_divided_weights_are_read_in_parts():
+    """Weights cut over two machines of eight are 30 of 60 GB on each; random weights are not read at all."""
+    job = estimate("rtx-4090", job=100.0, rate=1e9)
+    job = replace(job, storage=replace(job.storage, weights_bytes=60e9, read_bytes_per_s=None))
+    load = replace(job.candidate.workload, kind=TrainingKind.PRETRAIN)
+    begun = replace(job, candidate=replace(job.candidate, workload=load))
+    assert with_read_rate(begun, stated()).storage.read_bytes_per_s is None
+    layout = replace(job.candidate.layout, tp=2 * len(job.candidate.cluster.node.devices))
+    cut = replace(job, candidate=replace(job.candidate, layout=layout))
+    assert with_read_rate(cut, stated()).storage.read_bytes_per_s == 0.5e9
 
 
 def test_spot_without_hardware_named_is_what_somebody_offers(tonnage):

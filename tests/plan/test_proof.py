@@ -67,11 +67,12 @@ def test_random_weights_stand_in_where_the_checkpoint_is_served_as_it_is():
     assert "--load-format" not in proof(other).trial.commands[0]
 
 
-def test_training_takes_one_micro_batch_a_step():
-    answer = asked("Qwen/Qwen3-0.6B", goal="finetune", finetune="lora", gpus=["rtx-4090"], load={"global_batch": "64"})
+def test_training_takes_two_micro_batches_a_step_so_that_gradients_are_held():
+    answer = asked("Qwen/Qwen3-0.6B", goal="finetune", finetune="lora", gpus=["rtx-4090"], load={"global_batch": "512"})
     found = proof(answer).trial
     assert found.num_steps == 12
-    assert found.expected.candidate.workload.global_batch_size == found.expected.candidate.micro_batch_size
+    assert found.expected.candidate.workload.global_batch_size == 2 * found.expected.candidate.micro_batch_size
+    assert found.expected.footprint.total == answer.plans[0].estimate.footprint.total
     assert found.expected.performance.step_seconds.best < answer.plans[0].estimate.performance.step_seconds.best
     assert found.seconds.low < found.seconds.best < found.seconds.high
 

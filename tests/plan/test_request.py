@@ -21,8 +21,12 @@ from tonnage.workload.types import Serving, TrainingKind
 def test_the_default_is_to_serve_one_request_and_says_so():
     request = make_request("m")
     assert request.workload == Serving(context_tokens=8192, concurrency=1, input_tokens=1024, output_tokens=256)
-    assert request.assumed == ("--serve", "--context", "--concurrency")
-    assert make_request("m", goal="serve", load={"context": "4096"}).assumed == ("--concurrency",)
+    assert request.assumed == ("--serve", "--context", "--concurrency", "--input-tokens", "--output-tokens")
+    assert make_request("m", goal="serve", load={"context": "4096"}).assumed == (
+        "--concurrency",
+        "--input-tokens",
+        "--output-tokens",
+    )
 
 
 def test_prompt_and_answer_fit_into_a_short_context():

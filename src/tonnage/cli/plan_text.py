@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tonnage.cli.money_text import money_lines
 from tonnage.cli.tables import style, table, wrap
+from tonnage.estimate.cost.assumptions import with_given
 from tonnage.estimate.parameters import count
 from tonnage.estimate.types import Estimate, Footprint, Interval
 from tonnage.estimate.weights import checkpoint_format
@@ -105,7 +106,8 @@ def _memory(refused: Rejection) -> str:
     if refused.estimate is None:
         return refused.reason
     held = refused.estimate.footprint
-    pools = sorted((p for p in held.pools if not p.is_on_host), key=lambda pool: pool.bytes, reverse=True)
+    is_host = held.host_total.high - held.host_capacity_bytes > max(held.total.high - held.capacity_bytes, 0.0)
+    pools = sorted((p for p in held.pools if p.is_on_host is is_host), key=lambda pool: pool.bytes, reverse=True)
     listed = say("plan.comma").join(f"{share_label('pool', pool.name)} {format_bytes(pool.bytes)}" for pool in pools)
     return say("plan.memory_line", reason=refused.reason, pools=listed)
 
@@ -148,7 +150,10 @@ def _disk(plan: Plan) -> list[str]:
     )
     told = [say(f"plan.disk_{name}", size=format_bytes(size)) for name, size in sizes if size]
     if held.read_bytes_per_s:
-        told.append(say("plan.disk_rate", rate=format_bytes(held.read_bytes_per_s)))
+        load = with_given(plan.request.limits.assume).best("load_time")
+        told.append(say("plan.disk_rate", rate=format_bytes(held.read_bytes_per_s), time=format_seconds(load)))
+    if held.feed_bytes_per_s:
+        told.append(say("plan.disk_feed", rate=format_bytes(held.feed_bytes_per_s)))
     text = say("plan.disk", rank=plan.rank, text=say("plan.comma").join(told))
     return wrap(text, columns=_COLUMNS, indent="  ")
 
@@ -417,6 +422,8 @@ def _starts(launch: list[str], estimate: Estimate) -> str:
     """Say what the command does, and which checkpoint it needs where the model's own is of another format."""
     model, weights = estimate.candidate.model, estimate.candidate.precision.weights
     is_made = any(word in ("--quantization", "--dtype") or word.endswith(".gguf") for word in launch)
+    if estimate.candidate.engine == "ik_llama.cpp":
+        return say("plan.next_start_ik")
     if is_made or weights in (checkpoint_format(model), "bf16", "fp16", "fp32"):
         return say("plan.next_start")
     return say("plan.next_start_other", weights=weights)

@@ -22,7 +22,7 @@ def load_bytes_per_s(weights: Bytes, load: Seconds) -> BytesPerS:
 
     Notes
     -----
-    Derived. Each machine reads them all; a cache of the system makes a second start faster.
+    Derived. A machine reads what it holds of them; a cache of the system makes a second start faster.
 
     Examples
     --------

@@ -297,17 +297,19 @@ class Cost:
     spot: SpotCost | None = None
     own: OwnCost | None = None
     job: JobCost | None = None
+    num_rented: int | None = None  # devices of the machines rented, where they are more than the plan uses
     notes: tuple[str, ...] = ()  # whose prices, of which day, and what was assumed
 
 
 @noun
 class Storage:
-    """Disk: sizes, and the sequential read rate that loading or feeding asks for."""
+    """Disk: sizes, and the sequential read rates that loading and feeding ask for."""
 
     weights_bytes: float
     data_bytes: float | None = None
     checkpoints_bytes: float | None = None
-    read_bytes_per_s: float | None = None
+    read_bytes_per_s: float | None = None  # of one machine, that loads its weights in time
+    feed_bytes_per_s: float | None = None  # of the data of a whole training job
 
 
 @noun

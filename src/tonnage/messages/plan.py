@@ -9,6 +9,15 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "assumed_serve": ("serving (--serve)", "部署推理（--serve）"),
     "assumed_context": ("a context of {value} tokens (--context)", "上下文 {value} 个 token（--context）"),
     "assumed_concurrency": ("{value} request at a time (--concurrency)", "同时 {value} 个请求（--concurrency）"),
+    "assumed_lengths": (
+        "prompts of {input} and answers of {output} tokens (--input-tokens, --output-tokens)",
+        "提示词 {input} 个 token、回答 {output} 个 token（--input-tokens、--output-tokens）",
+    ),
+    "assumed_input_tokens": ("prompts of {value} tokens (--input-tokens)", "提示词 {value} 个 token（--input-tokens）"),
+    "assumed_output_tokens": (
+        "answers of {value} tokens (--output-tokens)",
+        "回答 {value} 个 token（--output-tokens）",
+    ),
     "assumed_tpot": ("no slower than {value} a token (--tpot)", "每个 token 不慢于 {value}（--tpot）"),
     "assumed_seq_len": ("sequences of {value} tokens (--seq-len)", "序列长度 {value}（--seq-len）"),
     "assumed_global_batch": (
@@ -42,8 +51,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "price_rent": ("{name}: rent as {provider} asked in {day}", "{name}：租金取自 {provider}，{day}"),
     "price_launch": ("{name}: price at launch, {day} (--price)", "{name}：首发价，{day}（--price）"),
     "price_third_party": (
-        "{name}: a third party's estimate of {day} (--price)",
-        "{name}：第三方估价，{day}（--price）",
+        "{name}: a third party's list price estimate of {day}; used cards may cost far less (--price)",
+        "{name}：第三方的标价估计，{day}；二手可能便宜很多（--price）",
     ),
     "today_not_compared": (
         "{path}: {reason}; nothing is said of what carries over",
@@ -96,7 +105,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "disk_weights": ("weights {size}", "权重 {size}"),
     "disk_data": ("data {size}", "数据 {size}"),
     "disk_checkpoint": ("a checkpoint {size}", "每个检查点 {size}"),
-    "disk_rate": ("read at {rate}/s by each machine", "每台机器读取 {rate}/s"),
+    "disk_rate": (
+        "{rate}/s on each machine loads the weights in {time} (--assume load_time)",
+        "每台机器读取 {rate}/s 可在 {time} 内加载权重（--assume load_time）",
+    ),
+    "disk_feed": ("the data are read at up to {rate}/s in all", "训练数据总读取速率最高 {rate}/s"),
     "with": (" with {engine}, {weights}, {place}", "，{engine}，{weights}，{place}"),
     "where_open": ("the catalogue's cards", "目录中的显卡"),
     "no_card": (
@@ -215,11 +228,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "binds": ("bound by {what}", "受限于{what}"),
     "limits": (
         "holds a context of up to {context} tokens, or {requests} requests of {asked}",
-        "上下文最多 {context} 个词元，或 {requests} 个各 {asked} 词元的请求",
+        "上下文最多 {context} 个 token，或 {requests} 个各 {asked} token的请求",
     ),
     "limits_one": (
         "holds a context of up to {context} tokens, one request at a time",
-        "上下文最多 {context} 个词元，一次一个请求",
+        "上下文最多 {context} 个 token，一次一个请求",
     ),
     "least_memory": ("does with {memory} a device", "每卡 {memory} 即够"),
     "breaks": ("breaks {limit}", "不满足 {limit}"),
@@ -240,6 +253,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "too_slow_tpot": ("{value} a token, asked for {limit} (--tpot)", "每 token {value}，要求 {limit}（--tpot）"),
     "too_late": ("done after {value}, asked for {limit} (--deadline)", "完成需 {value}，要求 {limit}（--deadline）"),
     "too_dear": ("costs {value}, asked for {limit} ({flag})", "费用 {value}，要求 {limit}（{flag}）"),
+    "of_larger": (
+        "{value} for a machine of {num} devices, the smallest on record",
+        "{value}（记录中最小的是 {num} 卡整机）",
+    ),
     "too_hot": (
         "draws up to {value}, asked for {limit} (--max-power)",
         "功耗最高 {value}，要求 {limit}（--max-power）",
@@ -256,7 +273,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "change_weights": ("weights in {value}", "权重用 {value}"),
     "change_num_seqs": ("at most {value} sequences at once", "同时最多 {value} 个序列"),
     "change_utilization": ("a share of {value} of the device", "使用设备的 {value}"),
-    "change_step": ("the engine's own number of tokens a step", "采用引擎默认的每步词元数"),
+    "change_step": ("the engine's own number of tokens a step", "采用引擎默认的每步 token 数"),
     "change_kv": ("cache in {value}", "缓存用 {value}"),
     "change_context": ("a context of {value} tokens", "上下文缩短到 {value} 个 token"),
     "change_concurrency": ("{value} requests at a time", "同时 {value} 个请求"),
@@ -307,6 +324,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "next_keep": ("keep the first plan", "保存第一个方案"),
     "next_explain": ("where every byte and second goes", "每个字节和每一秒花在哪里"),
     "next_start": ("starts it", "启动命令"),
+    "next_start_ik": (
+        "starts it, with the llama-server that ik_llama.cpp builds",
+        "启动命令，须用 ik_llama.cpp 自己编译的 llama-server",
+    ),
     "next_start_other": (
         "starts it, given a checkpoint in {weights}",
         "启动命令，须换成 {weights} 格式的权重",

@@ -240,5 +240,6 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "storage_weights_bytes": ("weights", "权重"),
     "storage_data_bytes": ("data", "数据"),
     "storage_checkpoints_bytes": ("checkpoints", "检查点"),
-    "storage_read_bytes_per_s": ("read rate to feed it", "供数所需读取速率"),
+    "storage_read_bytes_per_s": ("read rate of a machine to load the weights in time", "单机按时加载权重所需读取速率"),
+    "storage_feed_bytes_per_s": ("read rate of the training data, all machines", "训练数据读取速率（全部机器）"),
 }

@@ -31,13 +31,37 @@ def _spellings() -> dict[str, str]:
     """Return full names by what people may write; what is more exact comes last and wins."""
     short = {name.rpartition("/")[2].casefold(): name for name in reversed(_lines())}
     brief = {_brief(name): full for name, full in sorted(short.items(), key=lambda pair: -len(pair[0]))}
-    return brief | short | {name.casefold(): name for name in _lines()}
+    full = {name.casefold(): name for name in reversed(_lines())}
+    renamed = {
+        _with_owner(name, change(name.rpartition("/")[2])): of
+        for change in (_brief, _bare)
+        for name, of in full.items()
+    }
+    return brief | short | renamed | full
+
+
+def _bare(name: str) -> str:
+    """Return a name without its maker's: `meta-llama-3.1-8b-instruct` is `llama-3.1-8b-instruct`."""
+    for prefix in _PREFIXES:
+        name = name.removeprefix(prefix)
+    return name
+
+
+def _with_owner(full: str, short: str) -> str:
+    """Return a short name under the owner of a full one."""
+    return f"{full.rpartition('/')[0]}/{short}" if "/" in full else short
+
+
+def _full_name(name: str) -> str | None:
+    """Return the full name of what people wrote, with the maker's name in it or without: hub ids change so."""
+    written = name.strip().casefold()
+    bare = _with_owner(written, _bare(written.rpartition("/")[2]))
+    return _spellings().get(written) or _spellings().get(bare)
 
 
 def _brief(name: str) -> str:
     """Return a name without the words that people leave out: `meta-llama-3.1-8b-instruct` is `llama-3.1-8b`."""
-    for prefix in _PREFIXES:
-        name = name.removeprefix(prefix)
+    name = _bare(name)
     before = ""
     while before != name:
         before = name
@@ -53,7 +77,7 @@ def names() -> tuple[str, ...]:
 
 def has(name: str) -> bool:
     """Whether the catalogue has a model of this name."""
-    return name.strip().casefold() in _spellings()
+    return _full_name(name) is not None
 
 
 def find(name: str) -> Model:
@@ -79,7 +103,7 @@ def find(name: str) -> Model:
     >>> find("qwen3.5-27b").name
     'Qwen/Qwen3.5-27B'
     """
-    full = _spellings().get(name.strip().casefold())
+    full = _full_name(name)
     if full is None:
         raise UnknownNameError(
             f"no model is called '{name[:80]}'",
@@ -98,7 +122,7 @@ def find(name: str) -> Model:
 
 def config(name: str) -> Mapping[str, Any]:
     """Return the fields of a catalogue model's config.json that decide its shape."""
-    return json.loads(_lines()[_spellings()[name.strip().casefold()]])["config"]
+    return json.loads(_lines()[_full_name(name) or ""])["config"]
 
 
 def _quantization(facts: Mapping[str, Any] | None) -> Quantization | None:

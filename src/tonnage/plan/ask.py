@@ -183,11 +183,17 @@ def _beyond(request: Request, model: Model) -> Iterator[str]:
 def _assumed(request: Request, model: Model, placed: Placed | None, found: Answer) -> Iterator[str]:
     """Yield what was left to a default: the load first, then the hardware, then the plans' own."""
     load = request.workload
+    lengths = ("--input-tokens", "--output-tokens")
+    has_both = isinstance(load, Serving) and all(flag in request.assumed for flag in lengths)
     for flag in request.assumed:
+        if has_both and flag in lengths:
+            continue
         name = flag.removeprefix("--").replace("-", "_")
         if name == "lora_targets" and model.is_moe:
             name = "lora_targets_moe"
         yield say(f"plan.assumed_{name}", value=_value(load, name))
+    if has_both and isinstance(load, Serving):
+        yield say("plan.assumed_lengths", input=f"{load.input_tokens:,}", output=f"{load.output_tokens:,}")
     if isinstance(load, Serving) and load.tpot_limit_seconds is None and request.limits.intent != "batch":
         yield say("plan.assumed_tpot", value=format_seconds(SLOWEST_TPOT_SECONDS))
     if placed is not None:

@@ -72,8 +72,8 @@ def browse(request: Request, model: Model, price: Price, changes: rank.Changes |
             (broken if broken_limit(offered.estimate, request.limits) else found).append(offered)
     wish = wanted(request)
     offered = [one for one in found if not price_is_open(one.estimate, request.limits)]
-    # Who asks for spot machines is not helped by cards that nobody offers so.
-    in_order = _in_order(offered if request.limits.is_spot and offered else found, wish, request.limits, changes)
+    # A limit of money, or spot machines, are not kept by cards that nobody offers: those are listed apart.
+    in_order = _in_order(offered or found, wish, request.limits, changes)
     chosen = short_list(in_order)
     shown, every = [one.estimate for one in chosen], [one.estimate for one in in_order]
     plans = [

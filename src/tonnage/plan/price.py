@@ -108,6 +108,7 @@ class _Market:
     lost: Interval | None
     draw: Interval | None
     electricity: Interval | None
+    num_rented: int | None
     notes: tuple[str, ...]
 
 
@@ -166,6 +167,7 @@ def _market(cluster: Cluster, work: str, prices: Prices) -> _Market:
         lost=lost,
         draw=draw,
         electricity=electricity,
+        num_rented=(spot if prices.is_spot else rent)[2],
         notes=(*rent[1], *(spot[1] if prices.is_spot else ()), *_bought_notes(devices, prices.book)),
     )
 
@@ -179,16 +181,18 @@ def _counted(devices: tuple[Device, ...]) -> dict[str, tuple[Device, int]]:
     return {device.slug: (device, numbers[device.slug]) for device in devices}
 
 
-def _rent(cluster: Cluster, book: PriceBook, *, is_spot: bool) -> tuple[Interval | None, tuple[str, ...]]:
-    """Return the rent of all machines an hour, and whose prices it is made of."""
+def _rent(cluster: Cluster, book: PriceBook, *, is_spot: bool) -> tuple[Interval | None, tuple[str, ...], int | None]:
+    """Return the rent of all machines an hour, whose prices it is made of, and how many devices they hold where more than needed."""
     total: list[Interval] = []
     notes: list[str] = []
+    num_rented = 0
     kinds = _counted(cluster.node.devices)
     for device, number in kinds.values():
         quotes = cheapest_offers(device, number, is_spot=is_spot, book=book, num_nodes=cluster.num_nodes)
         if not quotes:
-            return None, ()
+            return None, (), None
         best = quotes[0]
+        num_rented += best.num_instances * best.offer.num_devices
         dear = max(best.usd_per_hour, dear_usd_per_hour(quotes) or 0.0)
         total.append(Interval(best=best.usd_per_hour, low=best.usd_per_hour, high=dear))
         notes.append(_rent_note(device, best))
@@ -196,7 +200,7 @@ def _rent(cluster: Cluster, book: PriceBook, *, is_spot: bool) -> tuple[Interval
             notes.append(say("money.rent_apart", name=device.name, num=number, most=best.offer.num_devices))
     if len(kinds) > 1:
         notes.append(say("money.rent_mixed"))
-    return summed(*total), tuple(notes)
+    return summed(*total), tuple(notes), num_rented if num_rented > cluster.num_devices else None
 
 
 def _rent_note(device: Device, quote: Quote) -> str:
@@ -300,6 +304,7 @@ def _cost(estimate: Estimate, market: _Market, prices: Prices, *, is_whole: bool
         spot=spot,
         own=own,
         job=_job(estimate, market, own, prices.assumed) if is_whole else None,
+        num_rented=market.num_rented,
         notes=market.notes,
     )
 

@@ -284,7 +284,7 @@ def _join(words: Sequence[str]) -> str:
 
 
 def _trained(plan: Plan, doubts: Sequence[Doubt]) -> Trial:
-    """Return a few steps of as few micro-batches as the pipeline takes, of a part of the model where nodes are many."""
+    """Return a few steps of as few micro-batches as hold what the whole step holds, of a part of the model where nodes are many."""
     candidate = plan.estimate.candidate
     wants_speed = any(doubt.name != "device" for doubt in doubts)
     num_steps = _NUM_WARM_UP + (_NUM_TIMED if wants_speed else 0)
@@ -333,10 +333,13 @@ def _trained(plan: Plan, doubts: Sequence[Doubt]) -> Trial:
 
 
 def _with_fewest_micro_batches(candidate: Candidate) -> Candidate:
-    """Return a candidate whose step takes one micro-batch, or as many as fill its pipeline twice."""
+    """Return a candidate whose step takes two micro-batches, or as many as fill its pipeline twice.
+
+    From the second on the gradients of the first are held, as they are in the whole step.
+    """
     load, layout = candidate.workload, candidate.layout
     assert isinstance(load, Training)
-    least = 2 * layout.pp * layout.num_virtual_stages if layout.pp > 1 else 1
+    least = 2 * layout.pp * layout.num_virtual_stages if layout.pp > 1 else 2
     total = min(load.global_batch_size, candidate.micro_batch_size * layout.dp * least)
     return replace(candidate, workload=replace(load, global_batch_size=total, num_tokens=None))
 

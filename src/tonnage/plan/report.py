@@ -305,7 +305,7 @@ def estimate_object(estimate: Estimate) -> dict[str, Any]:
         "memory": _memory(estimate.footprint),
         "storage": {
             name: getattr(storage, name)
-            for name in ("weights_bytes", "data_bytes", "checkpoints_bytes", "read_bytes_per_s")
+            for name in ("weights_bytes", "data_bytes", "checkpoints_bytes", "read_bytes_per_s", "feed_bytes_per_s")
         },
         "performance": _values(
             estimate.performance,

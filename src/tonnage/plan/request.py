@@ -223,6 +223,7 @@ def _make_workload(
         name: _read_load(name, str(v)) for name, v in load.items()
     }
     if kind == "serve":
+        assumed += tuple(_load_flag(n) for n in ("input_tokens", "output_tokens") if n not in load)
         return _make_serving(values), (("--serve", *assumed) if goal is None else assumed)
     training = Training(
         kind=TrainingKind.PRETRAIN if goal == "pretrain" else TrainingKind(finetune),

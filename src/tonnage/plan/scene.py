@@ -230,8 +230,12 @@ def _too_dear(estimate: Estimate, limits: Limits) -> str | None:
     ):
         if figure is not None and limit is not None and figure.best > dollars(limit, flag):
             amount = figure.best * limit.amount / dollars(limit, flag)
-            value = f"{amount:,.{0 if amount >= 1000 else 2}f} {limit.currency}"
-            return say("plan.too_dear", value=value, limit=f"{limit.amount:,.15g} {limit.currency}", flag=flag)
+            hour = "/h" if flag == "--rent" else ""
+            value = f"{amount:,.{0 if amount >= 1000 else 2}f} {limit.currency}{hour}"
+            if flag == "--rent" and cost.num_rented is not None:
+                value = say("plan.of_larger", value=value, num=cost.num_rented)
+            asked = f"{limit.amount:,.15g} {limit.currency}{hour}"
+            return say("plan.too_dear", value=value, limit=asked, flag=flag)
     return None
 
 

@@ -69,7 +69,7 @@ def _row(plan: Plan) -> Mapping[str, str]:
         **_interval("host_bytes", held.host_total),
         **{
             name: _number(getattr(storage, name))
-            for name in ("weights_bytes", "data_bytes", "checkpoints_bytes", "read_bytes_per_s")
+            for name in ("weights_bytes", "data_bytes", "checkpoints_bytes", "read_bytes_per_s", "feed_bytes_per_s")
         },
     }
     for name in _PERFORMANCE:

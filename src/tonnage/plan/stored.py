@@ -1,4 +1,4 @@
-"""What a plan asks of its disks: the larger of the rate that loads the weights in time and the one that feeds the job."""
+"""What a plan asks of its disks: the rate that loads the weights in time, and the one that feeds a training job."""
 
 from __future__ import annotations
 
@@ -7,19 +7,29 @@ from typing import Final
 
 from tonnage.estimate.cost.assumptions import Assumptions
 from tonnage.estimate.storage import feed_bytes_per_s, load_bytes_per_s
-from tonnage.estimate.types import Estimate
-from tonnage.workload.types import Serving
+from tonnage.estimate.types import Candidate, Estimate
+from tonnage.workload.types import Serving, Training, TrainingKind
 
-_TOKEN_BYTES: Final = 4
+TOKEN_BYTES: Final = 4  # tokenised before
 
 
 def with_read_rate(estimate: Estimate, assumed: Assumptions) -> Estimate:
-    """Return an estimate with the read rate that its storage must give; one that is stated stays."""
-    held = estimate.storage
-    if held.read_bytes_per_s is not None:
-        return estimate
-    rate = float(load_bytes_per_s(held.weights_bytes, assumed.best("load_time")))
+    """Return an estimate with the read rates that its storage must give; a load rate that is stated stays."""
+    held, candidate = estimate.storage, estimate.candidate
+    load = candidate.workload
+    if held.read_bytes_per_s is None and not (isinstance(load, Training) and load.kind is TrainingKind.PRETRAIN):
+        weights = held.weights_bytes * machine_share(candidate)
+        held = replace(held, read_bytes_per_s=float(load_bytes_per_s(weights, assumed.best("load_time"))))
     speed = estimate.performance.tokens_per_s
-    if not isinstance(estimate.candidate.workload, Serving) and speed is not None:
-        rate = max(rate, float(feed_bytes_per_s(speed.high, _TOKEN_BYTES)))
-    return replace(estimate, storage=replace(held, read_bytes_per_s=rate))
+    if not isinstance(load, Serving) and speed is not None:
+        held = replace(held, feed_bytes_per_s=float(feed_bytes_per_s(speed.high, TOKEN_BYTES)))
+    return replace(estimate, storage=held)
+
+
+def machine_share(candidate: Candidate) -> float:
+    """Return the share of the weights that one machine holds: all of them, unless they are divided over machines."""
+    layout, cluster = candidate.layout, candidate.cluster
+    group = max(layout.tp, layout.ep) * layout.pp
+    if layout.zero_stage >= 3:
+        group = cluster.num_devices
+    return min(1.0, len(cluster.node.devices) / max(group, 1))

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from tonnage.errors import RequestError
+from tonnage.estimate import optimizer
 from tonnage.estimate.branch import where
 from tonnage.estimate.compose_training.case import COLUMN_DEFAULTS, Columns, TrainingCase, filled
 from tonnage.estimate.compose_training.constants import Constants, software, software_names, training_constants
@@ -34,6 +35,7 @@ from tonnage.estimate.types import (
 )
 from tonnage.hardware import siblings
 from tonnage.hardware.types import Cluster, Device
+from tonnage.workload.optimizers import OPTIMIZERS
 from tonnage.workload.types import Training
 
 __all__ = [
@@ -53,7 +55,6 @@ __all__ = [
 
 _BLOCK: Final = 8192  # candidates evaluated together: small enough for the cache
 _PCIE_BYTES_PER_S: Final = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}  # a lane, one direction
-_CHECKPOINT_BYTES: Final = 14.0  # a trained weight: 16 bit or fp32 copy and two fp32 moments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,7 +347,11 @@ def _pools(result: TrainingColumns, width: float) -> tuple[Pool, ...]:
 
 
 def _storage(case: TrainingCase, candidate: Candidate) -> Storage:
-    """Disk: the weights that are read, the tokens, and a checkpoint of what is trained, adapters alone where they are."""
+    """Disk: the weights that are read, the tokens, and a checkpoint of what is trained, adapters alone where they are.
+
+    Derived: a checkpoint that training goes on from holds each trained weight as it is stored, its fp32 master where there
+    is one, and the optimizer's states; gradients are made anew.
+    """
     model = candidate.model
     total = sum(
         o.num_parameters * count for layer, count in model.groups() for o in layer_operations(layer, model.hidden_size)
@@ -356,7 +361,17 @@ def _storage(case: TrainingCase, candidate: Candidate) -> Storage:
     data = 4.0 * workload.num_tokens if workload.num_tokens else None
     adapters = sum(sum(layer_sums(case, layer).adapters) * count for layer, count in model.groups())
     trained = total if case.trains_all else workload.lora_rank * adapters
-    return Storage(weights_bytes=2.0 * total, data_bytes=data, checkpoints_bytes=_CHECKPOINT_BYTES * trained)
+    return Storage(weights_bytes=2.0 * total, data_bytes=data, checkpoints_bytes=_checkpoint_bytes(case, trained))
+
+
+def _checkpoint_bytes(case: TrainingCase, trained: float) -> float:
+    """Return the size of a checkpoint of some trained weights: they, their masters and the optimizer's states."""
+    spec = OPTIMIZERS[case.optimizer]
+    states = spec.state_bytes_per_parameter * trained
+    if spec.is_factored:
+        states = float(optimizer.adafactor_state_bytes(trained, 8 * case.model.num_layers))
+    master = 4.0 if case.precision.has_fp32_master else 0.0
+    return (case.trained_bytes + master) * trained + states
 
 
 def _provenance(case: TrainingCase, candidate: Candidate) -> Provenance:
