@@ -270,3 +270,60 @@ def test_a_training_run_teaches_later_training(profile, tmp_path):
     assert after["memory"] == before["memory"]
     serving = ("plan", "Qwen/Qwen3-8B", "--gpu", "rtx-4090", "--engine", "transformers", "--json")
     assert call_tonnage(*serving, "--profile", "here").json["plans"] == call_tonnage(*serving).json["plans"]
+
+
+def bench_of(tmp_path, card="NVIDIA GeForce RTX 4080", rate=95.0):
+    about = {"build_commit": "a", "build_number": 6000, "gpu_info": card, "backends": "CUDA", "n_ubatch": 512,
+             "model_filename": "Qwen3-8B-Q4_K_M.gguf", "model_type": "qwen3 8B Q4_K - Medium", "n_depth": 0}  # fmt: skip
+    tests = [{"n_prompt": 0, "n_gen": 128, "avg_ts": rate}, {"n_prompt": 512, "n_gen": 0, "avg_ts": 5000.0}]
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps([about | test for test in tests]))
+    return str(path)
+
+
+def test_the_card_that_a_file_names_is_the_card(profile, tmp_path):
+    path = bench_of(tmp_path)
+    said = call_tonnage("calibrate", path, "--model", "Qwen/Qwen3-8B", "--gpu", "rtx-4090")
+    assert said.code == 2
+    assert "RTX 4080" in said.err
+    assert not profile.exists()
+    found = call_tonnage("calibrate", path, "--model", "Qwen/Qwen3-8B", "--json")
+    assert found.code == 0, found.err
+    assert found.json["logs"][0]["gpu"] == "rtx-4080"
+
+
+def test_a_log_that_the_card_cannot_hold_teaches_nothing(profile, tmp_path):
+    log = tmp_path / "vllm.log"
+    log.write_text(LOG.format(weights=15.3, pool=50.0))
+    said = call_tonnage("calibrate", str(log), "--model", "Qwen/Qwen3-8B", "--gpu", "rtx-4090")
+    assert said.code == 2
+    assert "wrong --gpu?" in said.err
+    assert not profile.exists()
+
+
+def test_a_lesson_narrows_the_rate_and_its_command_works(profile, tmp_path):
+    """±40 % of one request's rate falls to what prompts and steps leave open once both were measured there."""
+
+    def width(*words):
+        rate = call_tonnage(*words, "--json").json["plans"][0]["performance"]["tokens_per_s"]
+        return (rate["high"] - rate["low"]) / rate["best"]
+
+    ask = ("plan", "Qwen/Qwen3-8B", "--gpu", "rtx-4080", "--engine", "llama.cpp", "--quant", "q4_k_m")
+    before = width(*ask)
+    said = call_tonnage("calibrate", bench_of(tmp_path), "--model", "Qwen/Qwen3-8B", "--profile", "box")
+    assert width(*ask, "--profile", "box") < 0.7 * before
+    words = said.out.rpartition("tonnage ")[2].split()
+    assert call_tonnage(*words).code == 0
+    assert words[-2:] == ["--profile", "box"]
+
+
+def test_the_profile_is_a_part_of_calibrate(profile):
+    said = call_tonnage("profile", "show")
+    assert said.code == 2
+    assert "tonnage calibrate profile show" in said.err
+
+
+def test_a_comparison_is_told_in_chinese(plans, profile, tmp_path):
+    log, _ = write_log(plans, tmp_path, 0.2)
+    said = call_tonnage("calibrate", str(log), "--plan", str(plans / "vllm.toml"), "--check", "--lang", "zh")
+    assert "：启动日志，vllm，" in said.out

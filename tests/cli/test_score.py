@@ -140,3 +140,21 @@ def test_bounds(rows, tmp_path):
 def test_a_row_that_measures_nothing_is_told(rows):
     answer = call_tonnage("score", rows(ROW, {"id": "z", "foo": 1}))
     assert "1 row(s) measure nothing" in answer.err
+
+
+def test_a_format_that_nobody_knows_is_not_predicted(rows):
+    answer = call_tonnage("score", rows(ROW | {"quant": "bf99"}), "--json")
+    assert ":1: quant is 'bf99'" in answer.err
+    assert answer.json["metrics"]["decode_tps_single"]["covered"] == 0
+    chinese = call_tonnage("score", rows(ROW | {"quant": "bf99"}), "--lang", "zh", "--worst", "1")
+    assert "没有这样的权重格式" in chinese.out + chinese.err
+
+
+def test_a_training_row_is_known_by_its_models_name(rows):
+    row = {"id": "t", "framework": "unsloth", "kind": "qlora", "model": "Qwen/Qwen3-8B", "gpu": "RTX 4090", "n_gpus": 1,
+           "seq_len": 2048, "micro_batch": 2, "lora_rank": 16, "trust": "B", "peak_mem_gib": 9.0}  # fmt: skip
+    answer = call_tonnage("score", rows(row), "--json")
+    assert answer.json["metrics"]["peak_mem_gib"]["covered"] == 1
+    lost = call_tonnage("score", rows(row | {"model": "nobody/knows"}), "--worst", "1")
+    assert "oom: 1 rows, none predicted" in lost.out
+    assert "100" not in lost.out.partition("oom:")[2].partition("\n")[0]

@@ -16,6 +16,7 @@ from tonnage.errors import TonnageError
 from tonnage.estimate.compose_serving import short_by_bytes
 from tonnage.estimate.serving import ServingLoad, ServingMemory
 from tonnage.estimate.types import EngineAccounting, Interval
+from tonnage.messages import say
 from tonnage.units import GIB, MIB
 
 __all__ = [
@@ -182,15 +183,15 @@ def _refusal(item: _Prepared, metric: str) -> str:
     is_gguf = item.case.candidate.engine in _GGUF
     if metric in SPEED_METRICS:
         if metric not in item.observations:
-            return "the device is not named: its bandwidth is not known"
+            return say("score.no_device")
         return ""
     if not item.case.is_cache_known and metric in ("kv_cache_gib", "kv_cache_tokens"):
-        return "the model's shape is not known"
+        return say("score.no_model")
     if is_gguf and not item.case.is_context_known and metric in ("kv_cache_gib", "kv_cache_tokens"):
-        return "the context is not stated, and the cache is as long as it is"
+        return say("score.no_context")
     grows = item.needs.cache_bytes is None and metric == "kv_cache_gib"  # nothing is set aside of the device
     if item.load.memory_bytes > 1 << 49 and metric != "weights_gib" and not is_gguf and not grows:
-        return "the device's memory is not known"
+        return say("score.no_memory")
     return ""
 
 
@@ -237,7 +238,7 @@ def _scored(item: _Prepared, metric: str, measured: float | bool, values: Mappin
     if metric in MEMORY_METRICS:
         value = _memory_value(item, metric)
         if value is None:
-            return Scored(measured=measured, refused="the engine prints no such figure", **about)
+            return Scored(measured=measured, refused=say("score.no_figure"), **about)
         limits = limits_of_row(item.row)
         width = item.accounting.constants.value(MEMORY_ERROR_NAMES[metric], item.load.version, limits=limits)
     else:

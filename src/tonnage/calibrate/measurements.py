@@ -49,6 +49,7 @@ class Measurements:
     engine: str = ""  # "": the file does not say
     model: str = ""
     weights: str = ""  # as the file calls the format
+    gpus: tuple[str, ...] = ()  # cards as the file names them
     log: LogFacts | None = None
     speeds: tuple[Speed, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict[str, str])  # pins and load, as words of a request
@@ -253,6 +254,7 @@ def _llama_bench(rows: Sequence[Mapping[str, Any]]) -> Measurements:
         engine="llama.cpp",
         model=str(first.get("model_filename") or ""),
         weights=str(first.get("model_type") or ""),
+        gpus=tuple(name.strip() for name in str(first.get("gpu_info") or "").split(",") if name.strip()),
         speeds=tuple(speeds),
         settings=settings,
     )

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tonnage.calibrate.row_fields import number
+from tonnage.calibrate.row_fields import is_unknown_format, number
+from tonnage.messages import knows, say
 
 __all__ = ["MEASURED", "fault_of", "measured_of"]
 
@@ -53,6 +54,8 @@ def fault_of(row: Mapping[str, Any]) -> str:
     "n_gpus is 'many', a number is wanted"
     >>> fault_of({"n_gpus": 2, "model": "m"})
     ''
+    >>> fault_of({"engine": "vllm", "quant": "bf99"})
+    "quant is 'bf99', no format of weights is called so"
     """
     for name, value in row.items():
         if value is None:
@@ -60,33 +63,37 @@ def fault_of(row: Mapping[str, Any]) -> str:
         if name in _NUMBERS:
             amount = number(value)
             if amount is None or not math.isfinite(amount):
-                return _wanted(name, value, "a number is wanted")
+                return _wanted(name, value, "a_number")
             if not 0 <= amount < _LARGEST:
-                return _wanted(name, value, "it cannot be so")
+                return _wanted(name, value, "cannot_be")
             if fault := _out_of_bounds(name, value, amount, row):
                 return fault
         elif name in ("batch", "concurrency"):
             if isinstance(value, bool) or not isinstance(value, str | int | float):
-                return _wanted(name, value, "a number is wanted")
+                return _wanted(name, value, "a_number")
             amount = number(value)
             if amount is not None and (fault := _out_of_bounds(name, value, amount, row)):
                 return fault
         elif name in _TABLES and not isinstance(value, dict):
-            return _wanted(name, value, "an object is wanted")
+            return _wanted(name, value, "an_object")
         elif name in _SWITCHES and not isinstance(value, bool):
-            return _wanted(name, value, "true or false is wanted")
+            return _wanted(name, value, "a_switch")
         elif name in _TEXTS and not isinstance(value, str | int | float):
-            return _wanted(name, value, "a text is wanted")
+            return _wanted(name, value, "a_text")
     for name, value in (row.get("arch") or {}).items():
         amount = number(value)
         if amount is not None and not 0 <= amount < _LARGEST:
-            return _wanted(f"arch.{name}", value, "it cannot be so")
+            return _wanted(f"arch.{name}", value, "cannot_be")
         if amount is not None and (fault := _out_of_bounds(name, value, amount, row)):
             return f"arch.{fault}"
     for name, value in (row.get("measured") or {}).items():
         is_figure = isinstance(value, int | float) and not isinstance(value, bool)
         if is_figure and not abs(number(value) or 0.0) < _LARGEST:
-            return _wanted(f"measured.{name}", value, "a number is wanted")
+            return _wanted(f"measured.{name}", value, "a_number")
+    if "engine" in row:
+        for name in ("quant", "weight_dtype"):
+            if is_unknown_format(str(row.get(name) or "")):
+                return _wanted(name, row[name], "no_format")
     return ""
 
 
@@ -108,7 +115,9 @@ def _out_of_bounds(name: str, value: object, amount: float, row: Mapping[str, An
 
 
 def _wanted(name: str, value: object, what: str) -> str:
-    return f"{name} is {repr(value)[:40]}, {what}"
+    return say(
+        "score.wanted", name=name, value=repr(value)[:40], what=say(f"score.{what}") if knows(f"score.{what}") else what
+    )
 
 
 def measured_of(row: Mapping[str, Any]) -> dict[str, float]:

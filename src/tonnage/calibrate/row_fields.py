@@ -21,6 +21,7 @@ __all__ = [
     "device_of_row",
     "engine_of_row",
     "host_of_row",
+    "is_unknown_format",
     "layout_of_row",
     "number",
     "weights_format",
@@ -77,6 +78,17 @@ _FORK_TYPES: Final = (
     (r"mxfp4|gpt-oss", "mxfp4_moe"), (r"bf16", "gguf_bf16"), (r"f16|fp16", "f16"), (r"f32", "f32"),
 )  # fmt: skip
 _GGUF_ENGINES: Final = frozenset({"llama.cpp", "ik_llama.cpp", "ollama"})
+
+
+def is_unknown_format(text: str) -> bool:
+    """Whether a text is written like one format's name, and none that is known; other words say nothing of a format.
+
+    >>> is_unknown_format("bf99"), is_unknown_format("Q4_K_M"), is_unknown_format("compressed-tensors")
+    (True, False, False)
+    """
+    word = text.strip().lower()
+    is_name = re.fullmatch(r"(?!i?q[1-8])[a-z]+\d+[a-z0-9_]*", word) is not None
+    return is_name and not any(re.search(pattern, word) for pattern, _ in (*_WEIGHTS, *_FORK_TYPES))
 
 
 def weights_format(row: Row, engine: str) -> str | None:

@@ -181,7 +181,8 @@ def model_of(row: Row) -> tuple[Model | None, set[str]]:
     if any(not row.get(name) for name in needed if not (name == "layers" and row.get("hybrid_pattern"))):
         guess = _guessed_shape(row)
         if guess is None:
-            return None, {"shape"}
+            name = str(row.get("model") or "")
+            return (catalogue.find(name), unknown) if catalogue.has(name) else (None, {"shape"})
         row = {**guess, **{k: v for k, v in row.items() if v is not None}}
         unknown.add("shape")
     if not row.get("vocab"):

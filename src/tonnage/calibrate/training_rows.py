@@ -13,6 +13,7 @@ from tonnage.calibrate.types import Row, Scored
 from tonnage.estimate import parameters
 from tonnage.estimate.compose_training import software
 from tonnage.estimate.types import Candidate, EngineSettings, Layout, Offload, Recompute
+from tonnage.messages import say
 from tonnage.workload.precision import Precision
 from tonnage.workload.types import Training, TrainingKind
 
@@ -318,10 +319,10 @@ def to_candidate(row: Row) -> TrainingRow | str:
     """Return a row as a candidate, or the reason why it cannot be one."""
     kind = _KINDS.get(str(row.get("kind")))
     if kind is None:
-        return f"kind '{row.get('kind')}' is not modelled"
+        return say("score.no_kind", kind=row.get("kind"))
     model, unknown = model_of(row)
     if model is None:
-        return "the model's shape is not stated"
+        return say("score.no_shape")
     engine = engine_of(row)
     device, device_unknown = device_of(row)
     precision, precision_unknown = _precision(row, kind, engine)

@@ -51,7 +51,12 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb, and the user's defaults for it."""
+        """Find the verb, and the user's defaults for it; what was taught is shown by `calibrate profile`."""
+        if args[:1] == ["profile"]:
+            from tonnage.errors import RequestError
+
+            fix = f"write tonnage calibrate profile {args[1] if len(args) > 1 else 'show'}"
+            raise RequestError("No such command 'profile'", where="tonnage", fix=fix)
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None and command is not None and not {"-h", "--help"} & set(rest):
             from tonnage.cli.settings import defaults

@@ -11,7 +11,7 @@ import click
 
 from tonnage.cli.options import common, emit_json, note
 from tonnage.errors import BadFileError, RequestError
-from tonnage.messages import say
+from tonnage.messages import knows, say
 
 if TYPE_CHECKING:
     from tonnage.calibrate.measurements import Measurements
@@ -86,7 +86,7 @@ def command(
     if is_check:
         note(say("profile.not_kept"), is_quiet=is_quiet)
     elif kept is not None:
-        print(say("calibrate.used_by", machine=machine, command=_next_command(plan, machine)))
+        print(say("calibrate.used_by", machine=machine, command=_next_command(plan, machine, results[-1])))
     return 0
 
 
@@ -164,6 +164,7 @@ def _one(
         "engine": candidate.engine,
         "model": candidate.model.name,
         "gpu": candidate.cluster.node.devices[0].slug,
+        "num_gpus": len(candidate.cluster.node.devices),
         "version": measured.log.version or None if measured.log else None,
         "quantities": [_quantity(one) for one in found],
     }
@@ -187,6 +188,34 @@ def _refuse_impossible(candidate: Candidate, measured: Measurements, path: str) 
         if value is not None and not least <= value <= most:
             what = f"{say(f'calibrate.{name}')} {_amount(name, value)} cannot be on {node.devices[0].name}"
             raise BadFileError(what, where=path, fix="nothing was kept; give the log of this launch")
+
+
+def _cards(measured: Measurements) -> list[str]:
+    """Return the catalogue's slugs of the cards that a file names; nothing where one is not known."""
+    from tonnage.errors import UnknownNameError
+    from tonnage.hardware.catalogue import find_device
+
+    try:
+        return [find_device(name).slug for name in measured.gpus]
+    except UnknownNameError:
+        return []
+
+
+def _refuse_other_card(candidate: Candidate, measured: Measurements, flag: str) -> None:
+    """Refuse a file of another card than was named, or one whose weights and cache that card cannot hold."""
+    from tonnage.hardware.prices import base_slug
+    from tonnage.units import format_bytes
+
+    device = candidate.cluster.node.devices[0]
+    cards = _cards(measured)
+    if cards and base_slug(device) not in cards and device.slug not in cards:
+        what = f"the file was measured on {measured.gpus[0][:60]}, not on {device.name}"
+        raise RequestError(what, where=flag, fix="name the card that was measured")
+    held = [] if measured.log is None else [measured.log.weights_bytes, measured.log.cache_bytes]
+    total = sum(size for size in held if size is not None) if measured.engine in ("vllm", "sglang") else 0.0
+    if total > device.memory_bytes:
+        what = f"weights and cache of {format_bytes(total)} are more than {device.name} has: wrong {flag}?"
+        raise RequestError(what, where=flag, fix="name the card that was measured")
 
 
 def _quantity(one: Finding) -> dict[str, Any]:
@@ -243,9 +272,9 @@ def _candidate(measured: Measurements, words: dict[str, Any]) -> Candidate:
     request = make_request(
         model,
         load=load,
-        gpus=words["gpu"],
+        gpus=words["gpu"] or _cards(measured),
         host=words["host"],
-        is_here=not words["gpu"],
+        is_here=not words["gpu"] and not _cards(measured),
         limits={"engines": (engine,), "intent": "batch"},
         pins={"precision.kv": "fp16", **pins},
         sets=words["sets"],
@@ -301,17 +330,22 @@ def _lines(result: dict[str, Any]) -> list[str]:
         ]
         for one in result["quantities"]
     ]
-    title = f"{result['file']}: {result['kind']}, {result['engine']}, {result['model']}"
+    kind = "calibrate.kind_" + result["kind"].replace(" ", "_").replace("-", "_")
+    about = {"kind": say(kind) if knows(kind) else result["kind"]}
+    title = say("calibrate.title", **about, **{name: result[name] for name in ("file", "engine", "model")})
     return [title, *table(header, rows, right=range(1, 4))] if rows else [title]
 
 
-def _next_command(plan: Any, machine: str) -> str:
+def _next_command(plan: Any, machine: str, last: dict[str, Any]) -> str:
     from dataclasses import replace
 
     from tonnage.plan.request import command as command_of
 
     if plan is None:
-        return "tonnage plan MODEL --here" if machine == "here" else f"tonnage plan MODEL --gpu … --profile {machine}"
+        import shlex
+
+        gpu = last["gpu"] if last["num_gpus"] == 1 else f"{last['gpu']}:{last['num_gpus']}"
+        return shlex.join(("tonnage", "plan", last["model"], "--gpu", gpu, "--profile", machine))
     where = plan.request.where
     if where.is_here and machine == "here":
         return command_of(plan.request)

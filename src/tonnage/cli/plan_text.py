@@ -76,7 +76,7 @@ def _headline(answer: Answer) -> list[str]:
         lines = [style(line, "green") for line in wrap(text, columns=_COLUMNS)]
     elif refused is not None and refused.short_by_bytes is not None:
         text = say("plan.no", model=model, where=where, short=format_bytes(refused.short_by_bytes))
-        lines = [style(f"{text} ({refused.what})", "red")]
+        lines = [style(say("plan.bracketed", text=text, more=refused.what), "red")]
         lines += wrap(_memory(refused), columns=_COLUMNS, indent="  ")
     else:
         reason = refused.reason if refused else "?"

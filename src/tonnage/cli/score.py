@@ -90,6 +90,8 @@ def _table(header: list[str], rows: list[list[str]]) -> list[str]:
 
 
 def _oom(stats: dict[str, Any]) -> str:
+    if not stats["covered"]:
+        return say("score.oom_none", n=stats["n"])
     return say(
         "score.oom_line",
         n=stats["n"],

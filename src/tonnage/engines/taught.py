@@ -40,6 +40,7 @@ _WIDTHS: Final = {
     "context_bytes": ("memory_relative_error",),
     "pool_bytes": ("memory_relative_error",),
 }
+_OF_STEPS: Final = frozenset({"bandwidth_ratio", "host_bandwidth_ratio"})
 ENGINE_QUANTITIES: Final = (*_ADDED, *_MULTIPLIED, "weights_bytes", "compute_buffer_bytes")
 
 
@@ -129,8 +130,20 @@ class TaughtAccounting:
         )
 
     def rates(self, load: ServingLoad) -> ServingRates:
-        """Return the fractions that this machine achieves."""
-        return self._base.rates(load)
+        """Return the fractions that this machine achieves.
+
+        One request alone waits for nobody: its rate is of a prompt and of steps, and so no less certain than the less
+        certain of both where the machine taught them.
+        """
+        rates = self._base.rates(load)
+        if (
+            not isinstance(load.concurrency, int)
+            or load.concurrency != 1
+            or not _OF_STEPS & self._teaching.widths.keys()
+        ):
+            return rates
+        alone = max(rates.relative_error, rates.prefill_relative_error)
+        return replace(rates, batch_relative_error=min(rates.batch_relative_error, alone))
 
 
 def _settled(pools: tuple[ServingPool, ...], more_buffer: float) -> tuple[ServingPool, ...]:

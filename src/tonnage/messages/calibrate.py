@@ -32,6 +32,10 @@ MESSAGES: Final = {
     "peak_mem_gib": ("peak memory, GiB", "显存峰值（GiB）"),
     "tokens_per_s_per_gpu": ("tokens/s of a card", "单卡 token/s"),
     "step_time_s": ("time of a step, s", "每步时间（秒）"),
+    "kind_start_up_log": ("start-up log", "启动日志"),
+    "kind_serving_benchmark": ("serving benchmark", "服务压测"),
+    "kind_measured_run": ("measured run", "实测运行"),
+    "title": ("{file}: {kind}, {engine}, {model}", "{file}：{kind}，{engine}，{model}"),
     "nothing": ("the file tells nothing that the plan predicts", "文件中没有计划所预测的项目"),
     "other_model": (
         "warning: the file is of {theirs}, the plan of {ours}",

@@ -6,6 +6,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     # what was assumed, each with the flag that changes it
     "assumed": ("assumed: {text}", "默认假设：{text}"),
     "comma": (", ", "，"),
+    "bracketed": ("{text} ({more})", "{text}（{more}）"),
     "assumed_serve": ("serving (--serve)", "部署推理（--serve）"),
     "assumed_context": ("a context of {value} tokens (--context)", "上下文 {value} 个 token（--context）"),
     "assumed_concurrency": ("{value} request at a time (--concurrency)", "同时 {value} 个请求（--concurrency）"),
@@ -228,7 +229,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "binds": ("bound by {what}", "受限于{what}"),
     "limits": (
         "holds a context of up to {context} tokens, or {requests} requests of {asked}",
-        "上下文最多 {context} 个 token，或 {requests} 个各 {asked} token的请求",
+        "上下文最多 {context} 个 token，或 {requests} 个各 {asked} token 的请求",
     ),
     "limits_one": (
         "holds a context of up to {context} tokens, one request at a time",

@@ -134,7 +134,7 @@ def _warnings(estimate: Estimate) -> Iterator[str]:
 
 def _label(estimate: Estimate) -> str:
     candidate = estimate.candidate
-    return f"{candidate.engine}, {candidate.precision.weights}, {where_it_lives(estimate)}"
+    return say("plan.comma").join((candidate.engine, candidate.precision.weights, where_it_lives(estimate)))
 
 
 def why_short(estimate: Estimate) -> str:
