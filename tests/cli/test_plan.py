@@ -227,7 +227,8 @@ def test_a_launch_line_is_imported_and_the_command_line_wins(tmp_path):
     found = answer.json
     assert found["request"]["model"] == SMALL
     assert found["request"]["context_tokens"] == 4096
-    assert found["request"]["pins"] == {"layout.tp": 2, "settings.max_num_seqs": 32}
+    left_out = {"layout.dp": 1, "layout.pp": 1, "precision.kv": "bf16", "precision.weights": "bf16"}
+    assert found["request"]["pins"] == {"layout.tp": 2, "settings.max_num_seqs": 32, **left_out}
     assert {plan["engine"] for plan in found["plans"]} == {"vllm"}
     assert "not counted: --cpu-offload-gb 4" in answer.err
     assert "not counted: --port\n" in answer.err
