@@ -158,6 +158,7 @@ def _one(
         found = findings(candidate, measured)
         candidate = as_launched(candidate, measured)
         _refuse_impossible(candidate, measured, path)
+        _refuse_other_card(candidate, measured, "--gpu" if plan is None else "--plan")
     result: dict[str, Any] = {
         "file": path,
         "kind": measured.kind,
