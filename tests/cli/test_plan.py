@@ -402,7 +402,7 @@ def test_lengths_that_were_assumed_are_said_with_their_flags(tonnage):
 
 
 def test_a_host_that_is_short_is_explained_with_what_lies_on_the_host(tonnage):
-    words = ("plan", SMALL, "--finetune", "full", "--gpu", "rtx-4090", "--host", "4 GiB ddr5-5600 x2")
+    words = ("plan", SMALL, "--finetune", "full", "--gpu", "rtx-4090", "--host", "1 GiB ddr5-5600 x2")
     pinned = tonnage(*words, "--set", "offload.optimizer=true").out
     line = " ".join(pinned.split("\n\n")[1].split())
     assert "short in host memory" in line
