@@ -105,7 +105,7 @@ def test_leaving_a_unit_out_refits_and_changes_the_prediction():
 
 
 def test_a_row_without_a_shape_is_refused_with_the_reason():
-    row = {k: v for k, v in ROW.items() if k not in ("hidden", "layers")}
+    row = {k: v for k, v in ROW.items() if k not in ("hidden", "layers")} | {"model": "a model that no catalogue has"}
     found = row_object(score_rows([row])[0])
     assert found == {"id": "mpt-7b", "metric": "tokens_per_s_per_gpu", "refused": "the model's shape is not stated"}
 
