@@ -107,7 +107,8 @@ def test_leaving_a_unit_out_refits_and_changes_the_prediction():
 def test_a_row_without_a_shape_is_refused_with_the_reason():
     row = {k: v for k, v in ROW.items() if k not in ("hidden", "layers")} | {"model": "a model that no catalogue has"}
     found = row_object(score_rows([row])[0])
-    assert found == {"id": "mpt-7b", "metric": "tokens_per_s_per_gpu", "refused": "the model's shape is not stated"}
+    reason = "the model's shape is not stated, and its name is not in the catalogue"
+    assert found == {"id": "mpt-7b", "metric": "tokens_per_s_per_gpu", "refused": reason}
 
 
 def test_releases_are_read_from_how_sources_write_them():
