@@ -136,3 +136,9 @@ def test_check_fails_with_three_when_a_bound_is_missed(tmp_path, tonnage):
     assert tonnage("score", str(file), "--check", "--bounds", str(bounds)).code == 3
     bounds.write_text('[[bound]]\npath = "tokens_per_s_per_gpu/median_ape"\nat_most = 9\n', encoding="utf-8")
     assert tonnage("score", str(file), "--check", "--bounds", str(bounds)).code == 0
+
+
+def test_what_a_row_says_beside_its_figures_does_not_matter():
+    plain = score_rows([ROW])
+    noted = score_rows([ROW | {"check": "flops/token=1.9e+11", "notes": ["a", "b"], "anything": {"else": 1}}])
+    assert [one.predicted for one in noted] == [one.predicted for one in plain] != [None]

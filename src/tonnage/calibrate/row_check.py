@@ -20,7 +20,7 @@ _NUMBERS: Final = frozenset({
     "mtp_layers", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu", "step_time_s", "peak_mem_gib", "samples_per_s",
     "states_gib", "activations_gib",
 })  # fmt: skip
-_TABLES: Final = frozenset({"arch", "measured", "check"})
+_TABLES: Final = frozenset({"arch", "measured"})
 _SWITCHES: Final = frozenset({
     "oom", "is_moe", "flash_attn", "flash_attention", "compile", "sp", "tied_embeddings", "attention_dp", "score_oom",
 })  # fmt: skip
