@@ -1,13 +1,17 @@
-"""Opens files that people name: never waits for one that gives nothing, such as a kernel's log or an unwritten pipe."""
+"""Opens files that people name, never waiting for one that gives nothing; writes a person's own without losing the old.
+
+What gives nothing is a kernel's log, or a pipe that nobody writes to.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from tonnage.errors import BadFileError
+from tonnage.errors import BadFileError, OutsideError
 
 _NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0)
 
@@ -56,3 +60,28 @@ def read_text(path: Path | str, most: int, fix: str) -> str:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise BadFileError(f"cannot be read: {reason}", where=str(path)[:200], fix=fix) from None
+
+
+def replace_text(path: Path, text: str, *, fix: str) -> None:
+    """Write a file aside, then in one step in place of the old one.
+
+    Raises
+    ------
+    OutsideError
+        The folder or file cannot be written, with the cure that is given; the old file is as it was.
+    """
+    aside: str | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, prefix=f".{path.stem}-", encoding="utf-8", delete=False
+        ) as file:
+            aside = file.name
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(aside).replace(path)
+    except OSError as error:
+        if aside is not None:
+            Path(aside).unlink(missing_ok=True)
+        raise OutsideError(f"cannot be written: {error.strerror}", where=str(path), fix=fix) from None

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from tonnage.errors import BadFileError, OutsideError, RequestError
+from tonnage.errors import BadFileError, RequestError
 from tonnage.hardware.currency import reference_rates
 from tonnage.hardware.price_tables import PriceTable, joined, read_table, write_table
 from tonnage.hardware.prices import PriceBook, shipped_book, with_own
+from tonnage.probe.plain_file import replace_text
 
 LARGEST_FILE_BYTES: Final = 16 << 20
 
@@ -98,22 +98,8 @@ def write_own(table: PriceTable, path: Path | None = None) -> Path:
         The folder or file cannot be written; the old file is as it was.
     """
     path = path or own_path()
-    aside: str | None = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", dir=path.parent, prefix=".prices-", encoding="utf-8", delete=False
-        ) as file:
-            aside = file.name
-            file.write(write_table(table))
-            file.flush()
-            os.fsync(file.fileno())
-        Path(aside).replace(path)
-    except OSError as error:
-        if aside is not None:
-            Path(aside).unlink(missing_ok=True)
-        fix = "free space or mend its permissions, or set TONNAGE_PRICES to another file"
-        raise OutsideError(f"cannot be written: {error.strerror}", where=str(path), fix=fix) from None
+    fix = "free space or mend its permissions, or set TONNAGE_PRICES to another file"
+    replace_text(path, write_table(table), fix=fix)
     return path
 
 

@@ -6,12 +6,10 @@ It is written aside and renamed: whatever fails on the way, the old file is stil
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
-from tonnage.errors import OutsideError
 from tonnage.plan.profile import LARGEST_BYTES, Profile, read_profile, write_profile
-from tonnage.probe.plain_file import read_text
+from tonnage.probe.plain_file import read_text, replace_text
 
 
 def own_path() -> Path:
@@ -48,20 +46,6 @@ def write_own(profile: Profile) -> Path:
         The folder or file cannot be written; the old file is as it was.
     """
     path = own_path()
-    aside: str | None = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", dir=path.parent, prefix=".profile-", encoding="utf-8", delete=False
-        ) as file:
-            aside = file.name
-            file.write(write_profile(profile))
-            file.flush()
-            os.fsync(file.fileno())
-        Path(aside).replace(path)
-    except OSError as error:
-        if aside is not None:
-            Path(aside).unlink(missing_ok=True)
-        fix = "free space or mend its permissions, or set TONNAGE_PROFILE to another file"
-        raise OutsideError(f"cannot be written: {error.strerror}", where=str(path), fix=fix) from None
+    fix = "free space or mend its permissions, or set TONNAGE_PROFILE to another file"
+    replace_text(path, write_profile(profile), fix=fix)
     return path
