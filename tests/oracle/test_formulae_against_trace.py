@@ -132,7 +132,7 @@ def plan_candidate(**pins: Any):
         finetune="full",
         gpus=["h100-sxm"],
         limits={"engines": ("transformers",)},
-        pins={"micro_batch_size": "2", "optimizer": "adamw_bf16", **pins},
+        pins={"micro_batch_size": "2", "optimizer": "adamw_bf16", "precision.weights": "bf16", **pins},
     )
     return plan(request).plans[0].estimate.candidate
 
