@@ -326,9 +326,11 @@ def _adopt(path: str | None, *, is_quiet: bool) -> Adopted | None:
 
 def _named(answer: Answer, adopted: Adopted | None) -> Answer:
     """Return the answer, with a warning where the file names another model than the one that is counted."""
+    if adopted is None or adopted.model is None:
+        return answer
     from tonnage.plan.adopt import is_same_model
 
-    if adopted is None or adopted.model is None or is_same_model(answer.request.model, adopted.model):
+    if is_same_model(answer.request.model, adopted.model):
         return answer
     text = say("plan.other_model", model=answer.request.model, other=adopted.model[:80])
     return replace(answer, warnings=(text, *answer.warnings))
