@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from tonnage import datafiles
+from tonnage.engines.types import Late
 from tonnage.nouns import noun
 
 __all__ = ["ServerFacts", "server_of"]
@@ -25,6 +26,13 @@ class ServerFacts:
     image: Mapping[str, str] = field(default_factory=dict[str, str])  # by maker of the device, "cpu" without one
     image_program: tuple[str, ...] = ()  # the program's path in the image, where it is not on PATH
     health_command: tuple[str, ...] = ()  # inside an image that has no curl
+    node_flags: tuple[str, ...] = ()  # that join several machines, with {num_nodes} and variables of `Late`
+    follower_flags: tuple[str, ...] = ()  # on all machines but the first
+
+    def flags_of_nodes(self, num_nodes: int) -> tuple[str, ...]:
+        """Return the flags that make one server of several machines."""
+        made = (flag.replace("{num_nodes}", str(num_nodes)) for flag in self.node_flags)
+        return tuple(Late(flag) if "$" in flag else flag for flag in made)
 
     def flags_at(self, host: str, port: int) -> tuple[str, ...]:
         """Return the flags that make it listen."""
@@ -58,4 +66,6 @@ def server_of(data: str) -> ServerFacts:
         image={maker: with_version(one) for maker, one in found.get("image", {}).items()},
         image_program=tuple(found.get("image_program", ())),
         health_command=tuple(found.get("health_command", ())),
+        node_flags=tuple(found.get("node_flags", ())),
+        follower_flags=tuple(found.get("follower_flags", ())),
     )

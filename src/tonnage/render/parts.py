@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tonnage.engines.types import Late
 from tonnage.messages import say
 from tonnage.plan.file import write_plan
 from tonnage.plan.request import command
+from tonnage.render.network import link_test_lines
 from tonnage.render.prepare import prepare_script
 from tonnage.render.quote import shell_words
 from tonnage.render.scripts import script
@@ -13,8 +16,10 @@ from tonnage.render.types import BundleFile, Role, Service
 from tonnage.render.weights import Weights
 from tonnage.units import format_bytes
 
+LINK_TEST: Final = "nccl-test.sh"
 
-def common_files(service: Service, start: str, place: str) -> tuple[BundleFile, ...]:
+
+def common_files(service: Service, start: str, place: str, test: str = f"bash {LINK_TEST}") -> tuple[BundleFile, ...]:
     """Return the files that do not depend on the place."""
     own = tuple(
         BundleFile(path=path, text=text, purpose=say("deploy.purpose_engine"))
@@ -25,10 +30,19 @@ def common_files(service: Service, start: str, place: str) -> tuple[BundleFile, 
         install = (*install, weights_script(service.weights))
     return (
         BundleFile(path="plan.toml", text=write_plan(service.plan), purpose=say("deploy.purpose_plan")),
-        BundleFile(path="README.md", text=readme(service, start), purpose=say("deploy.purpose_readme")),
+        BundleFile(path="README.md", text=readme(service, start, place, test), purpose=say("deploy.purpose_readme")),
         prepare_script(service, place),
+        *((link_test(service),) if service.has_collectives else ()),
         *own,
         *install,
+    )
+
+
+def link_test(service: Service) -> BundleFile:
+    """Return the script that tests the links between the devices against the plan."""
+    purpose, lines = link_test_lines(service)
+    return BundleFile(
+        path=LINK_TEST, text=script(purpose, lines), purpose=say("places.purpose_test"), is_executable=True
     )
 
 
@@ -50,7 +64,7 @@ def weights_script(weights: Weights) -> BundleFile:
     return BundleFile(path="weights.sh", text=text, purpose=say("deploy.purpose_weights"), is_executable=True)
 
 
-def readme(service: Service, start: str) -> str:
+def readme(service: Service, start: str, place: str, test: str) -> str:
     """Return the page that says what the bundle is, how it starts, and what was predicted."""
     estimate = service.plan.estimate
     total, capacity = estimate.footprint.total, estimate.footprint.capacity_bytes
@@ -69,6 +83,12 @@ def readme(service: Service, start: str) -> str:
         say("deploy.readme_memory", best=format_bytes(total.best), high=format_bytes(total.high),
             capacity=format_bytes(capacity)),
     ]  # fmt: skip
+    if service.num_nodes > 1 and place in ("local", "systemd"):
+        lines += ["", say("places.on_each", num=service.num_nodes)]
+    if service.has_collectives:
+        lines += ["", say("places.readme_test", command=test)]
+    if service.notes:
+        lines.append("")
     lines += [f"- {' '.join(note.split())}" for note in service.notes]
     return "\n".join(lines) + "\n"
 

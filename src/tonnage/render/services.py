@@ -15,6 +15,7 @@ from tonnage.estimate.types import Candidate
 from tonnage.messages import say
 from tonnage.model.types import Quantization
 from tonnage.plan.types import Plan
+from tonnage.render import network
 from tonnage.render.types import Probe, Role, Service
 from tonnage.render.weights import Weights, weights_of
 from tonnage.units import GIB, MIB
@@ -86,6 +87,7 @@ def _job(plan: Plan) -> Service:
     launch = trainer.launch(candidate)
     devices = candidate.cluster.node.devices
     programs = {"train.py": program("train")} if "train.py" in launch.argv else {}
+    programs |= _programs_of_nodes(candidate)
     on_host = max(plan.estimate.footprint.host_total.high, 0.0)
     return Service(
         plan=plan,
@@ -103,11 +105,29 @@ def _job(plan: Plan) -> Service:
         host_memory_bytes=round(on_host * _HEADROOM) + _RUNTIME_BYTES * max(1, len(devices)),
         shared_memory_bytes=_SHARED_BYTES_PER_DEVICE * max(1, len(devices)),
         stop_seconds=_DRAIN_SECONDS + (storage.checkpoints_bytes or 0.0) / _SLOW_WRITE_BYTES_PER_S,
+        notes=_link_notes(candidate),
+        settings=network.settings_of(candidate, is_job=True),
+        is_torch_job=launch.argv[0] in ("torchrun", "accelerate", "python"),
+        has_collectives=network.has_collectives(candidate),
     )
 
 
+def _programs_of_nodes(candidate: Candidate) -> dict[str, str]:
+    """Return the programs that several devices or machines need beside the engine's own."""
+    made = {"all_reduce.py": program("all_reduce")} if network.has_collectives(candidate) else {}
+    return made | ({"interface.py": program("interface")} if candidate.cluster.num_nodes > 1 else {})
+
+
+def _link_notes(candidate: Candidate) -> tuple[str, ...]:
+    link = candidate.cluster.node.intra_link
+    is_staged = network.has_collectives(candidate) and link is not None and link.kind == "pcie-host"
+    return (say("places.no_p2p"),) if is_staged else ()
+
+
 def _server(plan: Plan, host: str, port: int | None, num_replicas: int) -> Service:
-    candidate, storage = plan.estimate.candidate, plan.estimate.storage
+    storage = plan.estimate.storage
+    candidate = network.one_server(plan.estimate.candidate)
+    num_machines = plan.estimate.candidate.layout.dp // candidate.layout.dp
     engine = find_engine(candidate.engine)
     refusal = engine.refuses(candidate)
     if refusal is not None:
@@ -115,6 +135,7 @@ def _server(plan: Plan, host: str, port: int | None, num_replicas: int) -> Servi
     facts = server_of(engine.name.replace("-", "_").replace(".", "_"))
     weights = weights_of(candidate)
     launch = engine.launch(with_weights(candidate, weights))
+    node_words, follower_words = network.node_words(engine.name, candidate)
     at = port or facts.port
     devices = candidate.cluster.node.devices
     vendor = devices[0].vendor.lower() if devices else "cpu"
@@ -124,9 +145,13 @@ def _server(plan: Plan, host: str, port: int | None, num_replicas: int) -> Servi
         plan=plan,
         name=f"{slug_of(candidate.model.name)}-{slug_of(engine.name)}",
         role=Role.SERVER,
-        argv=(*launch.argv, *_late_port(facts.flags_at(host, at), at, num_replicas)),
+        argv=(*launch.argv, *_late_port(facts.flags_at(host, at), at, num_replicas * num_machines), *node_words),
         env={**launch.env, **facts.env_at(host, at)},
-        files={**launch.files, **({"quantize.py": program("quantize")} if _quantises(weights) else {})},
+        files={
+            **launch.files,
+            **({"quantize.py": program("quantize")} if _quantises(weights) else {}),
+            **_programs_of_nodes(candidate),
+        },
         packages=facts.packages,
         image=facts.image.get(vendor),
         image_program=facts.image_program,
@@ -137,13 +162,22 @@ def _server(plan: Plan, host: str, port: int | None, num_replicas: int) -> Servi
         num_devices=len(devices),
         num_nodes=candidate.cluster.num_nodes,
         vendor=vendor,
-        num_replicas=num_replicas,
+        num_replicas=num_replicas * num_machines,
+        num_machines=num_machines,
+        own=candidate,
         host_memory_bytes=round(on_host * _HEADROOM) + _RUNTIME_BYTES * max(1, len(devices)),
         shared_memory_bytes=max(64 * MIB, _SHARED_BYTES_PER_DEVICE * len(devices) if len(devices) > 1 else GIB),
         start_seconds=_START_SECONDS + storage.weights_bytes / _SLOW_READ_BYTES_PER_S,
         stop_seconds=_DRAIN_SECONDS,
         weights=weights,
-        notes=(weights.note,) if weights.note else (),
+        notes=(
+            *((weights.note,) if weights.note else ()),
+            *((say("places.servers_apart", num=num_machines),) if num_machines > 1 else ()),
+            *_link_notes(candidate),
+        ),
+        settings=network.settings_of(candidate, is_job=False),
+        has_collectives=network.has_collectives(candidate),
+        follower_words=follower_words,
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tonnage.nouns import noun
 
 if TYPE_CHECKING:
+    from tonnage.estimate.types import Candidate
     from tonnage.plan.types import Plan
     from tonnage.render.weights import Weights
 
@@ -41,6 +42,15 @@ class Bundle:
     start: str  # run inside the folder
     stop: str = ""
     notes: tuple[str, ...] = ()  # what a person has to know or do
+
+
+@noun
+class Setting:
+    """A variable that the plan asks for, and why."""
+
+    name: str
+    value: str
+    reason: str
 
 
 @noun
@@ -78,3 +88,14 @@ class Service:
     stop_seconds: float = 60.0  # to drain, or to write a checkpoint
     weights: Weights | None = None  # where they come from, where a launch names other ones than the plan
     notes: tuple[str, ...] = ()
+    settings: tuple[Setting, ...] = ()  # variables with their reasons; a person's own win
+    is_torch_job: bool = False  # the command starts PyTorch to train
+    has_collectives: bool = False  # devices talk to each other through NCCL
+    follower_words: tuple[str, ...] = ()  # on all nodes but the first
+    own: Candidate | None = None  # what one replica runs, where the plan's copies are servers of their own
+    num_machines: int = 1  # that replicas are spread over
+
+    @property
+    def candidate(self) -> Candidate:
+        """What one replica runs."""
+        return self.own or self.plan.estimate.candidate

@@ -28,7 +28,7 @@ def bundle(service: Service) -> Bundle:
             say("deploy.no_image", name=service.plan.estimate.candidate.engine), where="--place compose",
             fix=say("deploy.other_place"),
         )  # fmt: skip
-    if service.num_nodes > 1:
+    if max(service.num_nodes, service.num_machines) > 1:
         raise RequestError(say("deploy.one_node"), where="--place compose", fix=say("deploy.many_nodes"))
     files = [*common_files(service, "docker compose up -d", "compose"), _file(service)]
     if service.num_replicas > 1:

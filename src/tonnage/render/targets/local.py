@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tonnage.messages import say
+from tonnage.render.network import setting_lines, start_lines
 from tonnage.render.parts import common_files
 from tonnage.render.scripts import command_lines, exports, script
 from tonnage.render.types import Bundle, BundleFile, Service
@@ -18,13 +19,25 @@ def bundle(service: Service) -> Bundle:
 
 def start_script(service: Service) -> BundleFile:
     """Return the script that replaces itself with the service, so that signals reach it."""
+    found = start_lines(service)
     text = script(
         say("deploy.start_purpose", name=service.name),
         (
             'export PATH="$PWD/.venv/bin:$PATH"  # where install.sh installs the engine',
             *exports(service.env),
-            f"exec {command_lines(service.argv)[0]}",
-            *command_lines(service.argv)[1:],
+            *setting_lines(service.settings),
+            *found,
+            *_exec_lines(service, has_more="more=()" in found),
         ),
     )
     return BundleFile(path=START, text=text, purpose=say("deploy.purpose_start"), is_executable=True)
+
+
+def _exec_lines(service: Service, *, has_more: bool) -> list[str]:
+    """Return the command; words that the machine asked for follow a launcher's name, or end a server's line."""
+    first, *rest = command_lines(service.argv)
+    if has_more and service.argv[0] == "torchrun":
+        first = 'torchrun "${more[@]}"' + first.removeprefix("torchrun")
+        has_more = False
+    lines = [f"exec {first}", *rest]
+    return [*lines[:-1], f'{lines[-1]} "${{more[@]}}"'] if has_more else lines
