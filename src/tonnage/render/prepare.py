@@ -110,16 +110,14 @@ def _checks(service: Service) -> list[str]:
     least_host, least_free = -(-service.host_memory_bytes // 1024), -(-round(disk) // 1024)
     return [
         "available=$(awk '/^MemAvailable/ {print $2}' /proc/meminfo)",
-        (
-            f'[ "$available" -ge {least_host} ] && tell ok "{_needs("memory", service.host_memory_bytes)}" '
-            f'|| {{ tell no "{_needs("memory", service.host_memory_bytes)}"; missing=3; }}'
-        ),
+        _enough("$available", least_host, _needs("memory", service.host_memory_bytes)),
         "free=$(df --output=avail -k . | tail -n 1)",
-        (
-            f'[ "$free" -ge {least_free} ] && tell ok "{_needs("disk", disk)}" '
-            f'|| {{ tell no "{_needs("disk", disk)}"; missing=3; }}'
-        ),
+        _enough("$free", least_free, _needs("disk", disk)),
     ]
+
+
+def _enough(held: str, least: int, text: str) -> str:
+    return f'if [ "{held}" -ge {least} ]; then tell ok "{text}"; else tell no "{text}"; missing=3; fi'
 
 
 def _needs(what: str, amount: float) -> str:

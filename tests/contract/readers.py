@@ -1,0 +1,165 @@
+"""What reads each kind of file for real: given texts, each returns what its tool has against them ("" for nothing).
+
+Texts go to one process of a tool together. A tool that is not installed skips its tests with the reason; where
+TONNAGE_REQUIRE_TOOLS is set, as in CI, it fails them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.contract.cases import rendered
+
+Reader = Callable[[Sequence[str]], list[str]]
+DRIVERS = Path(__file__).parent / "drivers"
+
+
+def missing(what: str) -> None:
+    """Leave the test: with a failure where everything has to be there."""
+    if os.environ.get("TONNAGE_REQUIRE_TOOLS"):
+        pytest.fail(f"{what} is not installed, and TONNAGE_REQUIRE_TOOLS is set")
+    pytest.skip(f"{what} is not installed")
+
+
+def tool(name: str) -> str:
+    """Return the path of a program."""
+    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if found is None:
+        missing(name)
+    return str(found)
+
+
+def module(*names: str) -> None:
+    """Ask for Python modules."""
+    for name in names:
+        if find_spec(name) is None:
+            missing(f"the Python module {name}")
+
+
+def verdicts(reader: Reader, texts: Iterable[str]) -> dict[str, str]:
+    """Return what a reader has against each text."""
+    told_apart = list(dict.fromkeys(texts))
+    return dict(zip(told_apart, reader(told_apart), strict=True))
+
+
+@cache
+def read_all(reader: Reader, pattern: str) -> dict[str, str]:
+    """Return a reader's verdict of every rendered file whose path matches, once a session."""
+    return verdicts(
+        reader, (text for offer in rendered() for path, text in offer.files.items() if matches(path, pattern))
+    )
+
+
+def matches(path: str, pattern: str) -> bool:
+    """Whether a file of a bundle is of a kind."""
+    return re.fullmatch(pattern, path) is not None
+
+
+def written(texts: Sequence[str], folder: Path, name: str) -> list[Path]:
+    """Write texts beside one another; `name` has {} for the number."""
+    paths = [folder / name.format(n) for n in range(len(texts))]
+    for path, text in zip(paths, texts, strict=True):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return paths
+
+
+def bash(texts: Sequence[str]) -> list[str]:
+    """Bash's own parser."""
+    program = tool("bash")
+    return [
+        subprocess.run([program, "-n"], input=text, text=True, capture_output=True, check=False).stderr
+        for text in texts
+    ]
+
+
+# What shellcheck asks about that is meant: each with its reason.
+MEANT = {
+    1091,  # /etc/os-release is a file of the machine, not of the bundle
+    2016,  # a command in single quotes is expanded later, by the program that it is given to
+    2317,  # `root` is called by what `step` evaluates
+}
+
+
+def shellcheck(texts: Sequence[str]) -> list[str]:
+    """Shellcheck at its strictest level."""
+    program = tool("shellcheck")
+    with tempfile.TemporaryDirectory() as folder:
+        paths = written(texts, Path(folder), "{}.sh")
+        done = subprocess.run(
+            [program, "--format=json1", "--severity=style", *map(str, paths)],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode in (0, 1), done.stderr
+        found: dict[str, list[str]] = {str(path): [] for path in paths}
+        for one in json.loads(done.stdout)["comments"]:
+            if one["code"] not in MEANT:
+                found[one["file"]].append(f"line {one['line']}: SC{one['code']}: {one['message']}")
+    return ["\n".join(found[str(path)]) for path in paths]
+
+
+def compose(texts: Sequence[str]) -> list[str]:
+    """`docker-compose config`, all files in one process of its own Python; else Docker's plugin, one process a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = written(texts, Path(folder), "{}/compose.yaml")
+        if old := shutil.which("docker-compose"):
+            first = Path(old).read_bytes()[:200].split(b"\n")[0].decode(errors="replace")
+            if first.startswith("#!") and "python" in first:
+                command = [*first[2:].split(), str(DRIVERS / "v1_compose.py")]
+                return _driven(command, [str(path) for path in paths])
+            return [_alone([old, "-f", str(path), "config", "-q"]) for path in paths]
+        docker = shutil.which("docker")
+        if docker is None or _alone([docker, "compose", "version"]):
+            missing("docker-compose")
+        return [_alone([str(docker), "compose", "-f", str(path), "config", "-q"]) for path in paths]
+
+
+def _alone(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stderr or ("" if done.returncode == 0 else f"exit code {done.returncode}")
+
+
+def _driven(command: Sequence[str], questions: Any, env: dict[str, str] | None = None) -> list[str]:
+    """Ask a program that reads a list of questions as JSON and prints the list of answers as its last line."""
+    done = subprocess.run(
+        list(command), input=json.dumps(questions), capture_output=True, text=True, check=False,
+        env={**os.environ, **(env or {})},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def systemd(texts: Sequence[str]) -> list[str]:
+    """`systemd-analyze verify`: what it prints counts, since a key that it does not know does not change its exit code."""
+    program = tool("systemd-analyze")
+    with tempfile.TemporaryDirectory() as folder:
+        filled = [text.replace("@FOLDER@", folder).replace("@USER@", "root") for text in texts]
+        paths = written(filled, Path(folder), "case-{}.service")
+        done = subprocess.run(
+            [program, "verify", "--man=no", *map(str, paths)], capture_output=True, text=True, check=False
+        )
+    lines = done.stderr.splitlines()
+    strange = [line for line in lines if not re.search(r"case-\d+\.service", line)]
+    assert not strange or any(re.search(r"case-\d+\.service", line) for line in lines), strange
+    assert done.returncode == 0 or lines
+    return ["\n".join(line for line in lines if re.search(rf"case-{n}\.service", line)) for n in range(len(texts))]
+
+
+def kubernetes(texts: Sequence[str]) -> list[str]:
+    """The API's own schemas, unknown fields refused, then what those schemas leave to the server."""
+    module("kubernetes_validate")
+    from tests.contract.manifests import complaints
+
+    return ["\n".join(complaints(list(yaml.safe_load_all(text)))) for text in texts]
