@@ -35,7 +35,8 @@ MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 TIB: Final = 1 << 40
 GB: Final = 10**9
-YEAR_SECONDS: Final = 365.25 * 86400.0
+DAY_SECONDS: Final = 86400.0
+YEAR_SECONDS: Final = 365.25 * DAY_SECONDS
 JOULES_PER_KWH: Final = 3.6e6
 
 _BYTE_UNITS: Final = {

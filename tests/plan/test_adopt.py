@@ -60,10 +60,18 @@ def test_deepspeed():
         "micro_batch_size": "2",
         "layout.zero_stage": "3",
         "offload.optimizer": "true",
+        "offload.parameters": "true",
+        "offload.parameters_nvme": "true",
         "optimizer": "adamw",
         "precision.compute": "bf16",
     }
-    assert got.ignored == ("zero_optimization.offload_param.device = nvme",)
+    assert not got.ignored
+
+
+def test_deepspeed_below_stage_3_takes_a_drive_for_host_memory():
+    text = '{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme", "nvme_path": "/mnt"}}}'
+    assert adopt(text, "ds.json").pins["offload.optimizer"] == "true"
+    assert "offload.optimizer_nvme" not in adopt(text, "ds.json").pins
 
 
 def test_deepspeed_leaves_auto_open():

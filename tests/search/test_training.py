@@ -39,8 +39,8 @@ WAYS = {ways.name: ways for ways in training_ways()}
 WAY_NAMES = ("tp", "pp", "cp", "ep")
 
 
-def spaces(model, load, gpu, count, name, nodes=1, pins=None):
-    cluster = place(Where(gpus=((gpu, count),), num_nodes=nodes)).cluster
+def spaces(model, load, gpu, count, name, nodes=1, pins=None, host=None):
+    cluster = place(Where(gpus=((gpu, count),), num_nodes=nodes, host=host)).cluster
     base = Candidate(model=model, workload=load, cluster=cluster, engine=name)
     return [training_space(one, WAYS[name], cluster, pins or {}) for one in bases(base, WAYS[name], Fixed())]
 
@@ -86,7 +86,12 @@ def may_run(candidate, name):
     is_quantized = candidate.precision.weights not in ("bf16", "fp16", "fp32")
     if moved and is_quantized and layout.num_devices < soft.min_devices_for_quantized_offload:
         return False
-    return not (candidate.offload.parameters and layout.zero_stage != 3 and layout.num_devices > 1)
+    offload, is_sharded = candidate.offload, layout.zero_stage == 3 or layout.num_devices == 1
+    if offload.optimizer_nvme or offload.parameters_nvme:
+        drive, held = candidate.cluster.node.host.drive, estimate_training(candidate).storage.offload_bytes
+        if not is_sharded or drive is None or held > drive.free_bytes:
+            return False
+    return is_sharded or not offload.parameters
 
 
 def brute(space):
@@ -105,10 +110,27 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=[f"{c[4]}-{c[2]}x{c[3]}" for c in CASES])
+# Host memory that holds all, the optimizer on a drive only, nothing but buffers, not even these; a drive too small.
+FULL = Training(kind=TrainingKind.FULL, seq_len=512, global_batch_size=4)
+DRIVES = [
+    (SMALL, FULL, "rtx-3090", 2, "deepspeed", "64 GiB ddr5-5600 x2, nvme 2 TB 7/5 GB/s"),
+    (SPARSE, FULL, "rtx-3090", 4, "deepspeed", "400 GiB ddr5-5600 x8, nvme 2 TB 7/5 GB/s"),
+    (SPARSE, FULL, "rtx-3090", 4, "deepspeed", "200 GiB ddr5-5600 x8, nvme 2 TB 7/5 GB/s"),
+    (SPARSE, FULL, "rtx-3090", 2, "deepspeed", "128 GiB ddr5-5600 x8, nvme 2 TB 7/5 GB/s"),
+    (SPARSE, FULL, "rtx-3090", 1, "deepspeed", "32 GiB ddr5-5600 x2, nvme 2 TB"),
+    (SPARSE, FULL, "rtx-3090", 4, "deepspeed", "200 GiB ddr5-5600 x8, nvme 500 GB"),
+    (SMALL, FULL, "rtx-3090", 2, "torchtitan", "64 GiB ddr5-5600 x2, nvme 2 TB"),
+]
+
+
+def _case_id(case):
+    return f"{case[4]}-{case[2]}x{case[3]}-{(case[5] or 'usual').replace(' ', '-')}"
+
+
+@pytest.mark.parametrize("case", [(*c, None) for c in CASES] + DRIVES, ids=_case_id)
 def test_the_grid_finds_what_brute_force_finds(case):
-    model, load, gpu, count, name = case
-    for space in spaces(model, load, gpu, count, name):
+    model, load, gpu, count, name, host = case
+    for space in spaces(model, load, gpu, count, name, host=host):
         found, every = judge(space), brute(space)
         assert len(every) == may_be(space, grid_columns(space))[0].sum()
         sure = [e for e in every if e.footprint.fits_surely]
@@ -163,6 +185,45 @@ def test_every_cell_is_kept_or_counted_under_one_reason(name, count, nodes, batc
         rows, ways = np.nonzero(alive)
         for row, way in list(zip(rows.tolist(), ways.tolist(), strict=True))[:: max(1, len(rows) // 20)]:
             assert may_run(space.candidate(row, way), name)
+
+
+def test_a_drive_is_used_only_where_host_memory_is_too_small():
+    """Brute force over hosts: of what swaps, something is kept if and only if no sibling in host memory fits."""
+    seen = set()
+    for size in (64, 400, 1200):
+        host = f"{size} GiB ddr5-5600 x8, nvme 2 TB 7/5 GB/s"
+        for space in spaces(SPARSE, FULL, "rtx-3090", 4, "deepspeed", host=host):
+            found, every = judge(space), brute(space)
+            kept = any(e.candidate.offload.optimizer_nvme for e in found.kept)
+            on_host = [e for e in every if not e.candidate.offload.optimizer_nvme and e.footprint.fits_surely]
+            swapping = [e for e in every if e.candidate.offload.optimizer_nvme and e.footprint.fits_surely]
+            assert kept == (bool(swapping) and not on_host)
+            seen.add((kept, bool(on_host)))
+    assert seen == {(False, False), (True, False), (False, True)}
+
+
+@pytest.mark.parametrize(
+    ("name", "drive", "pins", "said"),
+    [
+        ("deepspeed", "", {"offload.optimizer_nvme": True}, "no drive is named"),
+        ("deepspeed", ", nvme 1 GB", {"offload.optimizer_nvme": True, "layout.zero_stage": 3}, "would lie on a machine's drive"),
+        ("deepspeed", ", nvme 2 TB", {"offload.optimizer_nvme": True, "layout.zero_stage": 2}, "at ZeRO 3 only"),
+        ("deepspeed", ", nvme 2 TB", {"offload.optimizer_nvme": True, "optimizer": "muon"}, "steps muon on no host"),
+        ("megatron", ", nvme 2 TB", {"offload.optimizer_nvme": True}, "megatron swaps nothing with a drive"),
+        (
+            "deepspeed", ", nvme 2 TB", {"offload.optimizer_nvme": True, "offload.optimizer": False},
+            "says nothing without --set offload.optimizer=true",
+        ),
+    ],
+)  # fmt: skip
+def test_what_does_not_swap_says_why(name, drive, pins, said):
+    request = make_request(
+        "Qwen/Qwen3-0.6B", goal="finetune", finetune="full", gpus=["rtx-3090:2"], host=f"64 GiB ddr5-5600 x2{drive}",
+        limits={"engines": [name]}, pins=pins,
+    )  # fmt: skip
+    answer = api.plan(request)
+    assert not answer.plans
+    assert any(said in one.reason for one in answer.rejections)
 
 
 def test_a_layout_that_megatron_refuses_is_not_offered():

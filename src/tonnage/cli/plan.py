@@ -77,7 +77,7 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
                 help="Cards of a machine.",
             ),
             click.option("--nodes", type=int, default=1, metavar="N", help="Equal machines. [1]"),
-            click.option("--host", metavar="TEXT", help='The machine around them: "64 GiB ddr5-5600 x2".'),
+            click.option("--host", metavar="TEXT", help='The machine around them: "64 GiB ddr5-5600 x2, nvme 2 TB".'),
             click.option(
                 "--network", metavar="NAME|RATE", help="Between machines, for each card: ib-ndr, eth-100, … or 400Gb/s."
             ),

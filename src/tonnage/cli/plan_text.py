@@ -147,6 +147,7 @@ def _disk(plan: Plan) -> list[str]:
         ("weights", held.weights_bytes),
         ("data", held.data_bytes),
         ("checkpoint", held.checkpoints_bytes),
+        ("offload", held.offload_bytes),
     )
     told = [say(f"plan.disk_{name}", size=format_bytes(size)) for name, size in sizes if size]
     if held.read_bytes_per_s:

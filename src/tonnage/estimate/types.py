@@ -57,6 +57,8 @@ class Offload:
     activations: bool = False
     num_cpu_expert_layers: int = 0  # layers whose routed experts stay on the host
     num_cpu_layers: int = 0  # layers that run on the host whole
+    optimizer_nvme: bool = False  # the optimizer passes through host memory from an NVMe drive
+    parameters_nvme: bool = False  # so do the weights
 
     @property
     def is_any(self) -> bool:
@@ -310,6 +312,7 @@ class Storage:
     checkpoints_bytes: float | None = None
     read_bytes_per_s: float | None = None  # of one machine, that loads its weights in time
     feed_bytes_per_s: float | None = None  # of the data of a whole training job
+    offload_bytes: float | None = None  # of one machine, on the drive that training swaps with
 
 
 @noun

@@ -8,16 +8,21 @@ from typing import Final
 from tonnage import datafiles
 from tonnage.errors import RequestError
 from tonnage.hardware.topology import link
-from tonnage.hardware.types import Host
-from tonnage.units import parse_bytes
+from tonnage.hardware.types import Drive, Host
+from tonnage.units import GB, parse_bytes
 
 _BYTES_PER_TRANSFER: Final = 8  # a 64-bit channel, JEDEC JESD79-4 and JESD79-5
-_EXAMPLE: Final = '"64 GiB ddr5-5600 x2" (channels), optionally "pcie4 x16" and "16 cores"'
+_EXAMPLE: Final = '"64 GiB ddr5-5600 x2" (channels), optionally "pcie4 x16", "16 cores" and "nvme 2 TB 7/5 GB/s"'
 _MEMORY: Final = re.compile(r"\b((?:lp)?ddr[345]x?|mrdimm)-?(\d{3,5})\b", re.IGNORECASE)
 _SIZE: Final = re.compile(r"\b\d[\d_,.]*\s*[kmgtp]i?b\b", re.IGNORECASE)
 _PCIE: Final = re.compile(r"\bpcie\s*([345])(?:\.0)?(?:\s*x\s*(4|8|16))?\b", re.IGNORECASE)
 _CORES: Final = re.compile(r"\b(\d{1,4})\s*-?cores?\b", re.IGNORECASE)
 _CHANNELS: Final = re.compile(r"(?<![\w])x\s*(\d{1,2})\b", re.IGNORECASE)
+_DRIVE: Final = re.compile(
+    r"\bnvme\s+(\d[\d_,.]*\s*[gtp]i?b)\b(?!/)(?:\s+(\d{1,4}(?:\.\d{1,3})?)(?:\s*/\s*(\d{1,4}(?:\.\d{1,3})?))?\s*gb/s)?",
+    re.IGNORECASE,
+)
+_ASSUMED_DRIVE: Final = "pcie4-x4", 0.5  # slot of the drive, and the part of it that a drive keeps up for hours
 _MANY_CHANNELS: Final = 8
 
 
@@ -33,13 +38,14 @@ def measured_ratio(kind: str, num_channels: int) -> tuple[float, str]:
 
 
 def parse_host(text: str, where: str = "host") -> Host:
-    """Read a machine's memory: size, kind and channels, and where they differ from PCIe 4 x16 and 8 cores, those.
+    """Read a machine's memory: size, kind and channels; where they differ from PCIe 4 x16 and 8 cores, those; its drive.
 
     >>> host = parse_host("64 GiB ddr5-5600 x2")
     >>> host.memory_bytes, host.theoretical_bytes_per_s, round(host.bandwidth_bytes_per_s / 1e9, 1)
     (68719476736, 89600000000.0, 70.5)
     """
     rest = text[:200]
+    drive, rest = _take(_DRIVE, rest)
     pcie, rest = _take(_PCIE, rest)
     cores, rest = _take(_CORES, rest)
     modules, rest = _take(_MEMORY, rest)
@@ -62,7 +68,36 @@ def parse_host(text: str, where: str = "host") -> Host:
         num_cores=int(cores[1]) if cores else 8,
         pcie=link(f"pcie{pcie[1]}-x{pcie[2] or 16}" if pcie else "pcie4-x16"),
         source=source,
+        drive=_drive(drive, where) if drive else None,
     )
+
+
+def _drive(match: re.Match[str], where: str) -> Drive:
+    """Return the drive that was named; one rate is for both ways."""
+    if match[2] is None:
+        return usual_drive(parse_bytes(match[1], where))
+    read, write = float(match[2]) * GB, float(match[3] or match[2]) * GB
+    if min(read, write) <= 0:
+        raise RequestError("a drive that moves nothing", where=where, fix=f"write it like {_EXAMPLE}")
+    return Drive(free_bytes=parse_bytes(match[1], where), read_bytes_per_s=read, write_bytes_per_s=write)
+
+
+def usual_drive(free_bytes: int) -> Drive:
+    """Return a drive of which the size alone is known.
+
+    Notes
+    -----
+    A labelled assumption, settable: half of what four lanes of PCIe 4 carry, both ways. Data sheets tell the rate of a
+    drive that is cold and has room in its cache; training writes for hours.
+
+    Examples
+    --------
+    >>> round(usual_drive(2 * 10**12).read_bytes_per_s / 1e9, 2)
+    3.94
+    """
+    slot, part = _ASSUMED_DRIVE
+    rate = part * link(slot).bytes_per_s
+    return Drive(free_bytes=free_bytes, read_bytes_per_s=rate, write_bytes_per_s=rate, is_assumed=True)
 
 
 DESKTOP: Final = "64 GiB ddr5-5600 x2"

@@ -35,6 +35,7 @@ class HostSample:
     available_bytes: int | None = None  # least of what is free and what the control group leaves
     limit_bytes: int | None = None  # of the control group
     num_cores: int | None = None
+    drive_free_bytes: int | None = None  # of the working folder's file system, where it lies on an NVMe drive
     num_numa_nodes: int | None = None
     is_wsl: bool = False
     is_container: bool = False

@@ -71,6 +71,16 @@ class Link:
 
 
 @noun
+class Drive:
+    """An NVMe drive of a machine, or several that work as one: what is free of it, and rates that it keeps up."""
+
+    free_bytes: int
+    read_bytes_per_s: float
+    write_bytes_per_s: float
+    is_assumed: bool = False  # of the rates
+
+
+@noun
 class Host:
     """A machine's own memory and processor."""
 
@@ -83,6 +93,7 @@ class Host:
     is_assumed: bool = False
     theoretical_bytes_per_s: float | None = None  # transfer rate × 8 bytes × channels
     source: str = ""
+    drive: Drive | None = None
 
 
 @noun

@@ -69,7 +69,10 @@ _PAIRS: Final = (
     ("Adapters on: attention, all-linear, all (experts).", "适配器位置：attention、all-linear、all（含专家）。"),
     ("Cards of a machine.", "一台机器的显卡。"),
     ("Equal machines. [1]", "相同机器的台数。[1]"),
-    ('The machine around them. ["64 GiB ddr5-5600 x2"]', '机器本身。["64 GiB ddr5-5600 x2"]'),
+    (
+        'The machine around them: "64 GiB ddr5-5600 x2, nvme 2 TB".',
+        '机器本身："64 GiB ddr5-5600 x2, nvme 2 TB"。',
+    ),
     ("Between machines, for each card: ib-ndr, eth-100, … or 400Gb/s.", "机器之间每张卡的网络：ib-ndr、eth-100……或 400Gb/s。"),
     ("This machine as it is: free memory counts.", "本机现状：按空闲显存计。"),
     ('Taken of each card by desktop and others, "1 GiB".', '桌面等程序在每张卡上占用的量，"1 GiB"。'),

@@ -39,6 +39,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{weights} 不量化专家，专家保持 {experts}：transformers 5 把专家叠成一个张量，bitsandbytes 会跳过它",
     ),
     "experts_in": ("{weights}, experts {experts}", "{weights}，专家 {experts}"),
+    "assumed_drive": (
+        "a drive that reads and writes {rate}/s (--host '… nvme 2 TB 7/5 GB/s')",
+        "NVMe 盘读写 {rate}/s（--host '… nvme 2 TB 7/5 GB/s'）",
+    ),
     "assumed_host": ("a host with {host} (--host)", "主机内存 {host}（--host）"),
     "assumed_host_speed": ("host memory of the speed of {host} (--host)", "主机内存速度按 {host}（--host）"),
     "assumed_reserve": (
@@ -106,6 +110,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "disk_weights": ("weights {size}", "权重 {size}"),
     "disk_data": ("data {size}", "数据 {size}"),
     "disk_checkpoint": ("a checkpoint {size}", "每个检查点 {size}"),
+    "drive_wear": (
+        "each step writes {step} to a machine's drive, {day} a day: hold that against what it is rated for (TBW)",
+        "每步向每台机器的盘写入 {step}，每天 {day}：请对照盘的写入寿命（TBW）",
+    ),
+    "disk_offload": ("{size} on each machine's drive while it trains", "训练时每台机器的盘上 {size}"),
     "disk_rate": (
         "{rate}/s on each machine loads the weights in {time} (--assume load_time)",
         "每台机器读取 {rate}/s 可在 {time} 内加载权重（--assume load_time）",
@@ -127,6 +136,13 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "place_layers": ("{num} of {all} layers on the host", "{all} 层中 {num} 层在主机上"),
     "place_optimizer": ("optimizer in host memory", "优化器在主机内存"),
     "place_parameters": ("weights and optimizer in host memory", "权重和优化器在主机内存"),
+    "place_parameters_nvme": ("weights and optimizer on NVMe", "权重和优化器在 NVMe 盘"),
+    "place_weights_nvme": ("weights on NVMe", "权重在 NVMe 盘"),
+    "place_optimizer_nvme": ("optimizer on NVMe", "优化器在 NVMe 盘"),
+    "place_optimizer_nvme_weights": (
+        "weights in host memory, optimizer on NVMe",
+        "权重在主机内存，优化器在 NVMe 盘",
+    ),
     "place_activations": ("kept activations in host memory", "保留的激活在主机内存"),
     "place_weights": ("weights in host memory", "权重在主机内存"),
     # the table
@@ -305,6 +321,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "change_method": ("{value} instead of {old}", "用 {value} 代替 {old}"),
     "change_engine": ("with {value}", "用 {value}"),
     "change_host": ("a host with {value}, {place}", "主机内存 {value}，{place}"),
+    "change_drive": ("an NVMe drive of {value}, {place}", "{value} NVMe 盘，{place}"),
     "change_gpus": ("{value} of this card", "{value} 张同型卡"),
     "change_nodes": ("{num} machines with {value} of this card", "{num} 台机器，每台 {value} 张同型卡"),
     "change_gpu": ("one {value}", "一张 {value}"),

@@ -82,6 +82,23 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{name} moves weights to the host only where they are sharded (ZeRO 3), or on one card",
         "{name} 只在权重分片（ZeRO 3）或单卡时才能把权重卸载到主机",
     ),
+    "no_nvme": ("{name} swaps nothing with a drive", "{name} 不能与 NVMe 盘交换数据"),
+    "nvme_zero": (
+        "{name} swaps with a drive at ZeRO 3 only; at 1 and 2 it keeps in host memory what it should swap",
+        "{name} 只在 ZeRO 3 与 NVMe 盘交换；阶段 1 和 2 会把数据留在主机内存",
+    ),
+    "nvme_optimizer": (
+        "{name} steps {optimizer} on no host; with a drive it takes adamw",
+        "{name} 不能在主机上更新 {optimizer}；使用 NVMe 盘时请用 adamw",
+    ),
+    "no_drive": (
+        "no drive is named: write it to the machine, as --host '64 GiB ddr5-5600 x2, nvme 2 TB 7/5 GB/s'",
+        "没有指明 NVMe 盘：请写进主机，例如 --host '64 GiB ddr5-5600 x2, nvme 2 TB 7/5 GB/s'",
+    ),
+    "small_drive": (
+        "{needed} would lie on a machine's drive, which has {free}",
+        "每台机器要在盘上放 {needed}，而盘只有 {free}",
+    ),
     "no_method": ("{name} does not do {method}", "{name} 不支持 {method}"),
     "no_weights": (
         "{name} does not train on {weights} weights, only on {known}",

@@ -100,6 +100,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "states, master copies and gradients that the host updates",
         "由主机更新的状态、主权重与梯度",
     ),
+    "pool_host_swap_buffers": ("swap buffers on the host", "主机上的交换缓冲"),
+    "pool_host_swap_buffers_is": (
+        "pinned memory that optimizer and weights pass through on their way from the drive and back",
+        "优化器和权重在 NVMe 盘与显存之间经过的锁页内存",
+    ),
     "pool_host_activations": ("activations on the host", "主机上的激活值"),
     "pool_host_activations_is": ("kept in pinned memory until backward", "在锁页内存中保留到反向计算"),
     "pool_host_kv_cache": ("cache on the host", "主机上的缓存"),
@@ -170,6 +175,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "time_optimizer_step_is": ("states and weights, read and written", "读写状态与权重"),
     "time_offload_traffic": ("offload traffic", "卸载传输"),
     "time_offload_traffic_is": ("between device and host", "设备与主机之间"),
+    "time_drive_traffic": ("drive traffic", "硬盘传输"),
+    "time_drive_traffic_is": (
+        "optimizer and weights, read from the machine's drive and written back",
+        "从本机 NVMe 盘读取并写回的优化器和权重",
+    ),
     "time_fixed": ("fixed", "固定开销"),
     "time_fixed_is": ("once a step, whatever its size", "每步一次，与大小无关"),
     # what comes out
@@ -240,6 +250,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "storage_weights_bytes": ("weights", "权重"),
     "storage_data_bytes": ("data", "数据"),
     "storage_checkpoints_bytes": ("checkpoints", "检查点"),
+    "storage_offload_bytes": ("on the drive of each machine while it trains", "训练时每台机器的盘上"),
     "storage_read_bytes_per_s": ("read rate of a machine to load the weights in time", "单机按时加载权重所需读取速率"),
     "storage_feed_bytes_per_s": ("read rate of the training data, all machines", "训练数据读取速率（全部机器）"),
 }

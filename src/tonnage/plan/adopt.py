@@ -202,9 +202,7 @@ def _from_deepspeed(table: dict[str, Any], name: str) -> Adopted:
     for part, target in (("optimizer", "offload.optimizer"), ("param", "offload.parameters")):
         place = _at(table, f"zero_optimization.offload_{part}.device")
         is_old = bool(_at(table, f"zero_optimization.cpu_offload{'_param' if part == 'param' else ''}"))
-        found.put(target, True if place == "cpu" or is_old else None)
-        if place == "nvme":
-            found.ignored.append(f"zero_optimization.offload_{part}.device = nvme")
+        _put_place(found, target, "cpu" if is_old else place, _at(table, "zero_optimization.stage"))
     _put_optimizer(found, _at(table, "optimizer.type"))
     halves = [half for half in ("bf16", "fp16") if str(_at(table, f"{half}.enabled")).lower() == "true"]
     is_open = any(_at(table, f"{half}.enabled") == "auto" for half in ("bf16", "fp16"))
@@ -213,6 +211,12 @@ def _from_deepspeed(table: dict[str, Any], name: str) -> Adopted:
     if isinstance(ratio, float) and ratio < 1:
         found.ignored.append(f"zero_optimization.offload_optimizer.ratio = {ratio}")
     return found.adopted(goal=None, engine="deepspeed")
+
+
+def _put_place(found: _Found, target: str, place: object, stage: object) -> None:
+    """Read where DeepSpeed keeps something; below stage 3 it takes a drive for host memory (0.19.8, stage_1_and_2.py)."""
+    found.put(target, True if place in ("cpu", "nvme") else None)
+    found.put(f"{target}_nvme", True if place == "nvme" and str(stage) == "3" else None)
 
 
 def _put_optimizer(found: _Found, name: object) -> None:
@@ -278,9 +282,7 @@ def _put_accelerate_deepspeed(found: _Found, table: Mapping[str, Any]) -> None:
     found.put("layout.zero_stage", _at(table, "deepspeed_config.zero_stage"))
     for part, target in (("optimizer", "offload.optimizer"), ("param", "offload.parameters")):
         place = _at(table, f"deepspeed_config.offload_{part}_device")
-        found.put(target, True if place == "cpu" else None)
-        if place == "nvme":
-            found.ignored.append(f"offload_{part}_device: nvme")
+        _put_place(found, target, place, _at(table, "deepspeed_config.zero_stage"))
     if path := _at(table, "deepspeed_config.deepspeed_config_file"):
         found.ignored.append(f"deepspeed_config_file {str(path)[:80]} (import that file itself)")
 

@@ -27,6 +27,7 @@ from tonnage.plan.scene import (
 from tonnage.plan.types import Change, Request, Scalar
 from tonnage.plan.where import place, usual_host_of
 from tonnage.search import rank
+from tonnage.search.training_space import training_ways
 from tonnage.units import GIB, format_seconds
 from tonnage.workload.types import Serving, Training, TrainingKind
 
@@ -140,7 +141,10 @@ _PIN_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "optimizer": ("optimizer",),
     "zero": ("layout.zero_stage",),
     "layout": ("layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.dp"),
-    "offload": ("offload.optimizer", "offload.parameters", "offload.num_cpu_layers", "offload.num_cpu_expert_layers"),
+    "offload": (
+        *("offload.optimizer", "offload.parameters", "offload.optimizer_nvme", "offload.parameters_nvme"),
+        *("offload.num_cpu_layers", "offload.num_cpu_expert_layers"),
+    ),
     "weights": ("precision.weights", "precision.gradients", "precision.has_fp32_master"),
     "step": ("settings.max_batched_tokens",),
 }
@@ -351,6 +355,7 @@ def _more_for_training(scene: Scene, price: Price) -> Iterator[Trial]:
         if unsure is not None:
             yield unsure
     yield from _larger_host(scene, price)
+    yield from _a_drive(scene, price)
 
 
 def _fewest(scene: Scene, price: Price, bases: Sequence[Request], counts: Sequence[int]) -> Iterator[Trial]:
@@ -437,6 +442,32 @@ def _larger_host(scene: Scene, price: Price) -> Iterator[Trial]:
         if _kept(scene, larger, price):
             yield (lambda best, text=text: say("plan.change_host", value=text, place=where_it_lives(best))), larger
             return
+
+
+def _a_drive(scene: Scene, price: Price) -> Iterator[Trial]:
+    """Yield the smallest drive that training swaps with, where the machine has none."""
+    request, limits = scene.request, scene.request.limits
+    able = tuple(ways.name for ways in training_ways() if "nvme" in ways.offload)
+    engines = tuple(name for name in able if name in limits.engines) if limits.engines else able
+    if scene.cluster.node.host.drive is not None or not engines:
+        return
+    host = request.where.host or usual_host_of(scene.cluster.node.devices)
+    for terabytes in _DRIVES:
+        text = f"{host}, nvme {terabytes} TB"
+        larger = replace(request, where=replace(request.where, host=text))
+        if _kept(scene, replace(larger, limits=replace(limits, engines=engines)), price):
+            yield (
+                (
+                    lambda best, terabytes=terabytes: say(
+                        "plan.change_drive", value=f"{terabytes} TB", place=where_it_lives(best)
+                    )
+                ),
+                larger,
+            )
+            return
+
+
+_DRIVES: Final = (2, 8, 32)
 
 
 def _other_method(scene: Scene, load: Training, price: Price) -> Iterator[Trial]:

@@ -18,7 +18,7 @@ from tonnage.plan.types import Answer, Plan, Rejection, Request, Scalar, WhyNot
 from tonnage.search import rank
 from tonnage.search.constraints import num_experts
 from tonnage.search.explore import Explored
-from tonnage.units import format_bytes
+from tonnage.units import DAY_SECONDS, format_bytes
 from tonnage.workload.types import Serving
 
 MOST_REJECTIONS: Final = 8
@@ -129,6 +129,10 @@ def _warnings(estimate: Estimate) -> Iterator[str]:
     precision = estimate.candidate.precision
     if precision.experts and precision.experts != precision.weights:
         yield say("plan.experts_kept", weights=precision.weights, experts=precision.experts)
+    held, step = estimate.storage.offload_bytes, estimate.performance.step_seconds
+    if held and step and estimate.candidate.offload.optimizer_nvme:  # all that lies there is written once a step
+        daily = format_bytes(held * DAY_SECONDS / step.best)
+        yield say("plan.drive_wear", step=format_bytes(held), day=daily)
     yield from estimate.provenance.warnings
 
 
@@ -186,15 +190,14 @@ def _short(scene: Scene, explored: Explored, in_order: Sequence[Estimate]) -> It
 
 
 def _ruled_out(scene: Scene, explored: Explored) -> Iterator[Rejection]:
-    """Yield why an engine cannot be used, once an engine: where it was asked for, or where nothing else was found."""
+    """Yield why an engine cannot be used, what rules most of it out: where it was asked for, or nothing else was found."""
     if (explored.kept or explored.short) and not scene.request.limits.engines:
         return
     heard = {estimate.candidate.engine for estimate in (*explored.kept, *explored.short)}
-    for one in explored.ruled_out:
-        if one.engine not in heard:
-            heard.add(one.engine)
-            what = ", ".join(part for part in (one.engine, one.weights) if part) or say("plan.col_gpu")
-            yield Rejection(what=what, reason=one.reason)
+    for engine in dict.fromkeys(one.engine for one in explored.ruled_out if one.engine not in heard):
+        one = max((one for one in explored.ruled_out if one.engine == engine), key=lambda it: it.num_candidates)
+        what = ", ".join(part for part in (one.engine, one.weights) if part) or say("plan.col_gpu")
+        yield Rejection(what=what, reason=one.reason)
 
 
 def _kept_off_the_host(scene: Scene, explored: Explored) -> Iterator[Rejection]:
@@ -261,8 +264,9 @@ def _training_pins(candidate: Candidate) -> dict[str, Scalar]:
         pins["layout.last_stage_layers"] = layout.last_stage_layers or layout.first_stage_layers
     if candidate.recompute is Recompute.FULL and candidate.recompute_every > 1:
         pins["recompute_every"] = candidate.recompute_every
-    if offload.activations:
-        pins["offload.activations"] = True
+    for name in ("activations", "optimizer_nvme", "parameters_nvme"):
+        if getattr(offload, name):
+            pins[f"offload.{name}"] = True
     return pins
 
 

@@ -373,7 +373,10 @@ def _storage(estimate: Estimate) -> Part:
             value=value,
             text=format_bytes(value) + ("/s" if name.endswith("_per_s") else ""),
         )
-        for name in ("weights_bytes", "data_bytes", "checkpoints_bytes", "read_bytes_per_s", "feed_bytes_per_s")
+        for name in (
+            *("weights_bytes", "data_bytes", "checkpoints_bytes", "offload_bytes"),
+            *("read_bytes_per_s", "feed_bytes_per_s"),
+        )
         if (value := getattr(storage, name)) is not None
     )
     return Part(id="storage", title=say("explain.storage"), unit="B", total=None, items=items)

@@ -64,6 +64,8 @@ _TABLE: Final = (
     Pin(path="offload.optimizer", kind="switch"),
     Pin(path="offload.parameters", kind="switch"),
     Pin(path="offload.activations", kind="switch"),
+    Pin(path="offload.optimizer_nvme", kind="switch"),
+    Pin(path="offload.parameters_nvme", kind="switch"),
 )
 PINS: Final = {pin.path: pin for pin in _TABLE}
 FLAGS: Final = {pin.flag: pin for pin in _TABLE if pin.flag}
@@ -76,6 +78,7 @@ _TRAINING_ONLY: Final = (
     "layout.zero_stage", "layout.num_virtual_stages", "layout.has_sequence_parallel", "micro_batch_size", "recompute",
     "recompute_every", "optimizer", "precision.gradients", "precision.has_fp32_master", "precision.experts",
     "settings.has_fused_loss", "settings.has_compile", "offload.optimizer", "offload.parameters", "offload.activations",
+    "offload.optimizer_nvme", "offload.parameters_nvme",
 )  # fmt: skip
 _TYPES: Final = {"bfloat16": "bf16", "float16": "fp16"}
 _SWITCHES: Final = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}

@@ -292,6 +292,8 @@ def estimate_object(estimate: Estimate) -> dict[str, Any]:
             "activations": offload.activations,
             "num_cpu_expert_layers": offload.num_cpu_expert_layers,
             "num_cpu_layers": offload.num_cpu_layers,
+            "optimizer_nvme": offload.optimizer_nvme,
+            "parameters_nvme": offload.parameters_nvme,
         },
         "micro_batch_size": candidate.micro_batch_size,
         "optimizer": None if isinstance(candidate.workload, Serving) else candidate.optimizer,
@@ -306,7 +308,8 @@ def estimate_object(estimate: Estimate) -> dict[str, Any]:
         "storage": {
             name: getattr(storage, name)
             for name in ("weights_bytes", "data_bytes", "checkpoints_bytes", "read_bytes_per_s", "feed_bytes_per_s")
-        },
+        }
+        | ({"offload_bytes": storage.offload_bytes} if storage.offload_bytes is not None else {}),
         "performance": _values(
             estimate.performance,
             (

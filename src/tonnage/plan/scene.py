@@ -172,6 +172,10 @@ def objective(request: Request) -> str:
 def where_it_lives(estimate: Estimate) -> str:
     """Say where the model of an estimate lives."""
     offload, layers = estimate.candidate.offload, estimate.candidate.model.num_layers
+    if offload.parameters_nvme:
+        return say("plan.place_parameters_nvme" if offload.optimizer_nvme else "plan.place_weights_nvme")
+    if offload.optimizer_nvme:
+        return say("plan.place_optimizer_nvme_weights" if offload.parameters else "plan.place_optimizer_nvme")
     if offload.parameters:
         return say("plan.place_parameters" if offload.optimizer else "plan.place_weights")
     if offload.optimizer:

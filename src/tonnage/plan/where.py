@@ -10,7 +10,7 @@ from tonnage.errors import OutsideError, RequestError
 from tonnage.estimate.cost.machine import machine_kind
 from tonnage.hardware.catalogue import device, find_device
 from tonnage.hardware.ecosystem import driver_class, risks
-from tonnage.hardware.host import default_host, parse_host, usual_host
+from tonnage.hardware.host import default_host, parse_host, usual_drive, usual_host
 from tonnage.hardware.names import resolve
 from tonnage.hardware.topology import host_link, intra_link, link, network_link
 from tonnage.hardware.types import Cluster, Device, Host, Link, Node
@@ -51,6 +51,8 @@ def place(where: Where) -> Placed:
     host = _host(where, devices)
     if host.is_assumed:
         assumptions.append(say("plan.assumed_host", host=usual_host_of(devices)))
+    if host.drive is not None and host.drive.is_assumed:
+        assumptions.append(say("plan.assumed_drive", rate=format_bytes(host.drive.read_bytes_per_s)))
     reserved = where.reserve_bytes or 0
     if where.reserve_bytes is None and any(driver_class(one) == "geforce" for one, _ in found):
         reserved = DESKTOP_RESERVE_BYTES
@@ -128,6 +130,7 @@ def place_here(where: Where, sample: MachineSample) -> Placed:
             memory_bytes=sample.host.available_bytes or host.memory_bytes,
             num_cores=sample.host.num_cores or host.num_cores,
             pcie=_slot(sample.devices[0]) or host.pcie,
+            drive=usual_drive(sample.host.drive_free_bytes) if sample.host.drive_free_bytes else None,
         )
         assumptions.append(say("plan.assumed_host_speed", host=host.name))
     cluster = _cluster(devices, host, 1, reserved)

@@ -20,6 +20,7 @@ from tonnage.model.types import (
     Moe,
 )
 from tonnage.search.software import means_nothing
+from tonnage.units import format_bytes
 from tonnage.workload.precision import is_plain
 from tonnage.workload.types import Training
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 Reason = str
 Rule = tuple[Any, Callable[[Candidate], Reason]]
 """Where in a grid of candidates something cannot be, and the reason for one of them."""
+_SHARDS_ALL: Final = 3  # ZeRO stage
+_SWAPPED_OPTIMIZERS: Final = ("adamw",)  # that step on the host: DeepSpeedCPUAdam
 _NO_BF16: Final = frozenset({"Turing", "Volta", "Pascal", "Maxwell"})
 
 
@@ -143,6 +146,7 @@ def training_rules(space: TrainingSpace, x: Mapping[str, Any]) -> Iterator[Rule]
     yield from _split_rules(space, x)
     yield from _stage_rules(space, x)
     yield from _host_rules(space, x)
+    yield from _drive_rules(space, x)
     yield from _batch_rules(space, x)
 
 
@@ -158,6 +162,9 @@ def _device_rules(space: TrainingSpace, x: Mapping[str, Any]) -> Iterator[Rule]:
 def _ability_rules(space: TrainingSpace, x: Mapping[str, Any]) -> Iterator[Rule]:
     """Yield what the software is not able to: ways to split, ZeRO stages, modes of recomputation, what goes to the host."""
     soft, name = space.software, space.software.name
+    swaps = _swaps(x)
+    if swaps is not None and "nvme" not in soft.offload:
+        yield swaps, lambda _: say("search.no_nvme", name=name)
     for way in ("tp", "pp", "cp", "ep"):
         if way not in soft.ways:
             yield x[way] > 1, lambda _, way=way: say("search.no_way", name=name, way=way)
@@ -297,6 +304,51 @@ def _host_rules(space: TrainingSpace, x: Mapping[str, Any]) -> Iterator[Rule]:
     yield (
         (x["offload_parameters"] > 0) & (x["zero_stage"] != 3) & (used > 1),
         lambda _: say("search.offload_zero", name=soft.name),
+    )
+
+
+def _swaps(x: Mapping[str, Any]) -> Any:
+    """Return which cells swap with a drive; None where none does."""
+    swaps = x["nvme_optimizer"] + x["nvme_parameters"] > 0
+    return swaps if getattr(swaps, "any", bool)() else None
+
+
+def _drive_rules(space: TrainingSpace, x: Mapping[str, Any]) -> Iterator[Rule]:
+    """Yield what does not swap with a drive: without one, too large for it, or not in this layout."""
+    swaps = _swaps(x)
+    if swaps is None:
+        return
+    soft, drive = space.software, space.base.cluster.node.host.drive
+    for what in ("optimizer", "parameters"):
+        yield (
+            (x[f"nvme_{what}"] > 0) & (x[f"offload_{what}"] == 0),
+            lambda _, what=what: say(
+                "search.nothing", path=f"offload.{what}_nvme", without=f"--set offload.{what}=true"
+            ),
+        )
+    if "nvme" not in soft.offload:
+        return
+    if space.base.optimizer not in _SWAPPED_OPTIMIZERS:
+        yield (
+            x["nvme_optimizer"] > 0,
+            lambda c: say("search.nvme_optimizer", name=soft.name, optimizer=c.optimizer),
+        )
+    if drive is None:
+        yield swaps, lambda _: say("search.no_drive")
+        return
+    used = x["dp"] * x["tp"] * x["pp"] * x["cp"]
+    yield swaps & (x["zero_stage"] != _SHARDS_ALL) & (used > 1), lambda _: say("search.nvme_zero", name=soft.name)
+    from tonnage.estimate.compose_training import case_of, columns_of, drive_bytes  # noqa: PLC0415  few spaces swap
+    from tonnage.estimate.compose_training.case import filled  # noqa: PLC0415
+
+    case = case_of(space.base)
+    yield (
+        drive_bytes(case, {**x}) > drive.free_bytes,
+        lambda c: say(
+            "search.small_drive",
+            needed=format_bytes(float(drive_bytes(case, filled(columns_of(c))))),
+            free=format_bytes(drive.free_bytes),
+        ),
     )
 
 

@@ -229,9 +229,11 @@ def pareto_front(estimates: Sequence[Estimate]) -> list[Estimate]:
 
 
 def placement(estimate: Estimate) -> str:
-    """Return where the model lives: gpu, experts_cpu, layers_cpu, optimizer_cpu, parameters_cpu, activations_cpu."""
+    """Return where the model lives: gpu, what is on the host (parameters_cpu, …), what on a drive (parameters_nvme, …)."""
     offload = estimate.candidate.offload
     for name, is_there in (
+        ("parameters_nvme", offload.parameters_nvme),
+        ("optimizer_nvme", offload.optimizer_nvme),
         ("parameters_cpu", offload.parameters),
         ("optimizer_cpu", offload.optimizer),
         ("layers_cpu", offload.num_cpu_layers),

@@ -27,6 +27,7 @@ _MODES: Final = {"none": 0, "selective": 1, "full": 2}
 _EVERY: Final = (1, 2, 4, 8)  # layers between two kept inputs: more keeps hardly less and computes as much again
 _LAYOUT_PINS: Final = ("tp", "pp", "cp", "ep", "dp", "zero_stage", "num_virtual_stages")
 _OFFLOAD_PINS: Final = ("offload.optimizer", "offload.parameters", "offload.activations")
+_DRIVE_PINS: Final = ("offload.optimizer_nvme", "offload.parameters_nvme")
 LAYOUT_COLUMNS: Final = (
     *("dp", "tp", "pp", "cp", "ep", "etp", "zero_stage", "num_virtual_stages", "has_sequence_parallel"),
     *("first_stage_layers", "last_stage_layers"),
@@ -35,6 +36,7 @@ WAY_COLUMNS: Final = (
     *("recompute", "recompute_every", "offload_optimizer", "offload_parameters", "offload_activations"),
     "micro_batch_size",
 )
+_DRIVE_COLUMNS: Final = ("nvme_optimizer", "nvme_parameters")
 
 
 @noun
@@ -121,7 +123,11 @@ class TrainingSpace:
             ],
             dtype=float,
         )
-        return {name: rows[:, i][None, :] for i, name in enumerate(WAY_COLUMNS)}
+        columns = {name: rows[:, i][None, :] for i, name in enumerate(WAY_COLUMNS)}
+        drives = np.array([(o.optimizer_nvme, o.parameters_nvme) for _, _, o, _ in self.ways], dtype=float)
+        if not drives.any():
+            return columns
+        return {**columns, **{name: drives[:, i][None, :] for i, name in enumerate(_DRIVE_COLUMNS)}}
 
 
 def _layout_values(layout: Layout) -> tuple[float, ...]:
@@ -137,7 +143,11 @@ def grid_columns(space: TrainingSpace) -> dict[str, Any]:
 
     load = space.base.workload
     assert isinstance(load, Training)
-    columns: dict[str, Any] = {**space.layout_columns(), **space.way_columns()}
+    columns: dict[str, Any] = {
+        **dict.fromkeys(_DRIVE_COLUMNS, 0.0),
+        **space.layout_columns(),
+        **space.way_columns(),
+    }
     rank_batch = load.global_batch_size / (columns["dp"] * columns["micro_batch_size"])
     columns["num_micro_batches"] = np.maximum(1.0, np.round(rank_batch))
     columns["seq_len"] = float(load.seq_len)
@@ -156,7 +166,7 @@ def training_space(
     assert isinstance(load, Training)
     pinned = pins.get("micro_batch_size")
     batches = (pinned,) if pinned else divisors(load.global_batch_size)
-    offloads = _offloads(base, software, pins) if may_offload else (base.offload,)
+    offloads = _offloads(base, software, cluster, pins) if may_offload else (base.offload,)
     modes = _modes(base, software, pins)
     ways = [
         (mode, every, offload, micro)
@@ -174,10 +184,12 @@ def _modes(base: Candidate, software: TrainingWays, pins: Mapping[str, Any]) -> 
     return tuple((name, n) for name in names for n in (every if name is Recompute.FULL else every[:1]))
 
 
-def _offloads(base: Candidate, software: TrainingWays, pins: Mapping[str, Any]) -> tuple[Offload, ...]:
-    """Return what may be moved to the host, each more than the last."""
-    if any(path in pins for path in _OFFLOAD_PINS):
-        return (base.offload,)
+def _offloads(
+    base: Candidate, software: TrainingWays, cluster: Cluster, pins: Mapping[str, Any]
+) -> tuple[Offload, ...]:
+    """Return what may be moved to the host, each more than the last; and then what may go on to its drive."""
+    if any(path in pins for path in (*_OFFLOAD_PINS, *_DRIVE_PINS)):
+        return (_completed(base.offload, pins),)
     load = base.workload
     assert isinstance(load, Training)
     trains_all = load.kind in (TrainingKind.FULL, TrainingKind.PRETRAIN)
@@ -189,7 +201,33 @@ def _offloads(base: Candidate, software: TrainingWays, pins: Mapping[str, Any]) 
         found.append(Offload(optimizer=trains_all, parameters=True))
     if "activations" in can:
         found += [replace(one, activations=True) for one in found]
-    return tuple(found)
+    return (*found, *_swapped(found, software, cluster))
+
+
+def _completed(offload: Offload, pins: Mapping[str, Any]) -> Offload:
+    """Return what is fixed to be on the drive as moved, unless that it is not moved is fixed as well."""
+    return replace(
+        offload,
+        optimizer=offload.optimizer or (offload.optimizer_nvme and "offload.optimizer" not in pins),
+        parameters=offload.parameters or (offload.parameters_nvme and "offload.parameters" not in pins),
+    )
+
+
+def _swapped(offloads: Sequence[Offload], software: TrainingWays, cluster: Cluster) -> tuple[Offload, ...]:
+    """Return what may swap with the machine's drive; without one there is none.
+
+    Notes
+    -----
+    A way that swaps takes as much of the device as its sibling in host memory, and the drive's traffic comes on top: it
+    is never faster. `judge` keeps of what moves something only what is faster than all before, so it drops this unless
+    the sibling does not fit the host.
+    """
+    if "nvme" not in software.offload or cluster.node.host.drive is None:
+        return ()
+    return (
+        *(replace(one, optimizer_nvme=True) for one in offloads if one.optimizer),
+        *(replace(one, optimizer_nvme=one.optimizer, parameters_nvme=True) for one in offloads if one.parameters),
+    )
 
 
 def _layouts(base: Candidate, software: TrainingWays, num_devices: int, pins: Mapping[str, Any]) -> Iterator[Layout]:

@@ -13,7 +13,7 @@ from tonnage.estimate.branch import where
 from tonnage.estimate.compose_training.case import COLUMN_DEFAULTS, Columns, TrainingCase, filled
 from tonnage.estimate.compose_training.constants import Constants, software, software_names, training_constants
 from tonnage.estimate.compose_training.memory import FORMULAS as MEMORY_FORMULAS
-from tonnage.estimate.compose_training.memory import Memory, rank_memory
+from tonnage.estimate.compose_training.memory import Memory, drive_bytes, rank_memory
 from tonnage.estimate.compose_training.sums import layer_sums
 from tonnage.estimate.compose_training.timing import FORMULAS as TIME_FORMULAS
 from tonnage.estimate.compose_training.timing import peak_rate, step_timing
@@ -44,6 +44,7 @@ __all__ = [
     "TrainingColumns",
     "case_of",
     "columns_of",
+    "drive_bytes",
     "estimate_training",
     "memory_of",
     "software",
@@ -210,7 +211,7 @@ def case_of(candidate: Candidate) -> TrainingCase:
     )  # the allocator sees this much
     intra, kind = _intra_link(cluster, device)
     inter = cluster.inter_link.bytes_per_s if cluster.inter_link else 12.5e9
-    settings = candidate.settings
+    settings, drive = candidate.settings, cluster.node.host.drive
     return TrainingCase(
         model=candidate.model,
         kind=workload.kind,
@@ -234,6 +235,8 @@ def case_of(candidate: Candidate) -> TrainingCase:
         inter_bytes_per_s=inter,
         host_link_bytes_per_s=_host_link(cluster, device),
         host_bytes_per_s=cluster.node.host.bandwidth_bytes_per_s,
+        drive_read_bytes_per_s=drive.read_bytes_per_s if drive else 0.0,
+        drive_write_bytes_per_s=drive.write_bytes_per_s if drive else 0.0,
         matmul_lender=siblings.lender(device, siblings.MATMUL),
         stream_lender=siblings.lender(device, siblings.STREAM),
     )
@@ -266,6 +269,8 @@ def columns_of(candidate: Candidate) -> dict[str, float]:
         "offload_parameters": int(offloaded.parameters),
         "offload_activations": int(offloaded.activations),
         "num_cpu_expert_layers": offloaded.num_cpu_expert_layers,
+        "nvme_optimizer": int(offloaded.optimizer_nvme),
+        "nvme_parameters": int(offloaded.parameters_nvme),
     }
 
 
@@ -287,6 +292,10 @@ def estimate_training(candidate: Candidate) -> Estimate:
     RequestError
         The workload is no training, or the engine unknown.
     """
+    swaps = candidate.offload.optimizer_nvme or candidate.offload.parameters_nvme
+    if swaps and candidate.cluster.node.host.drive is None:
+        fix = "give the host one"
+        raise RequestError("training swaps with a drive, and the machine has none", where="host", fix=fix)
     case, columns = case_of(candidate), columns_of(candidate)
     result = training_columns(case, columns)
     workload = candidate.workload
@@ -339,7 +348,13 @@ def _pools(result: TrainingColumns, width: float) -> tuple[Pool, ...]:
         if float(value) != 0
     )
     host = (
-        Pool(name=name, bytes=float(value), formula="offload.pinned_bytes", is_on_host=True, relative_error=width)
+        Pool(
+            name=name,
+            bytes=float(value),
+            formula="swap.step_buffer_bytes" if name == "host_swap_buffers" else "offload.pinned_bytes",
+            is_on_host=True,
+            relative_error=width,
+        )
         for name, value in result.host_pools.items()
         if float(value) != 0
     )
@@ -361,7 +376,12 @@ def _storage(case: TrainingCase, candidate: Candidate) -> Storage:
     data = 4.0 * workload.num_tokens if workload.num_tokens else None
     adapters = sum(sum(layer_sums(case, layer).adapters) * count for layer, count in model.groups())
     trained = total if case.trains_all else workload.lora_rank * adapters
-    return Storage(weights_bytes=2.0 * total, data_bytes=data, checkpoints_bytes=_checkpoint_bytes(case, trained))
+    return Storage(
+        weights_bytes=2.0 * total,
+        data_bytes=data,
+        checkpoints_bytes=_checkpoint_bytes(case, trained),
+        offload_bytes=float(drive_bytes(case, filled(columns_of(candidate)))) or None,
+    )
 
 
 def _checkpoint_bytes(case: TrainingCase, trained: float) -> float:

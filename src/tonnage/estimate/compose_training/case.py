@@ -38,6 +38,8 @@ COLUMN_DEFAULTS: Final[dict[str, float]] = {
     "offload_parameters": 0,
     "offload_activations": 0,
     "num_cpu_expert_layers": 0,
+    "nvme_optimizer": 0,
+    "nvme_parameters": 0,
 }
 
 ADAPTER_TARGETS: Final = {
@@ -85,6 +87,8 @@ class TrainingCase:
     inter_bytes_per_s: float = 12.5e9  # of one device
     host_link_bytes_per_s: float = 32e9
     host_bytes_per_s: float = 8e10
+    drive_read_bytes_per_s: float = 0.0  # of the machine; 0: it has no drive that training swaps with
+    drive_write_bytes_per_s: float = 0.0
     matmul_lender: Lender | None = None  # measured device whose fraction of peak in products this one is taken to reach
     stream_lender: Lender | None = None  # the same of memory bandwidth
 

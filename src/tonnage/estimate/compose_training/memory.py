@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tonnage.estimate import activations, offload, optimizer, pipeline, workspace
+from tonnage.estimate import activations, offload, optimizer, pipeline, swap, workspace
 from tonnage.estimate.branch import where
 from tonnage.estimate.compose_training.case import TrainingCase
 from tonnage.estimate.compose_training.constants import Constants
@@ -290,7 +290,11 @@ def _states(
     weights = shared(stored, 1.0, 3)
     adapters = 0.0 if case.trains_all else shared(trained, case.trained_bytes, 3)
     on_device = 1 - x["offload_optimizer"]
-    copied = c["partition_bytes"] * (case.software.partition == "copied") * (zero >= 1)
+    is_copied = case.software.partition == "copied"
+    copied = c["partition_bytes"] * is_copied * (zero >= 1)
+    # The host steps with a gradient in fp32, beside the one that micro-batches are summed in (DeepSpeed 0.19.8, stage3.py).
+    has_cast = is_copied and case.precision.gradients != "fp32"
+    cast = shared(trained, 4.0 * has_cast, 1)
     return {
         "weights": weights * (1 - x["offload_parameters"]) + adapters,
         "gradients": gradients * (1 - np.maximum(x["offload_optimizer"], x["offload_parameters"])),
@@ -298,8 +302,9 @@ def _states(
         "optimizer_states": state * on_device * (0.0 if spec.is_paged else 1.0),
         "gradient_partition": shared(trained, copied, 1) * on_device,
         "stepped": shared(trained, 1.0, 1),
-        "host_weights": weights * x["offload_parameters"],
-        "host_optimizer": (state + master + gradients) * x["offload_optimizer"]
+        "host_weights": weights * x["offload_parameters"] * (1 - x["nvme_parameters"]),
+        "host_optimizer": (state + master + cast) * x["offload_optimizer"] * (1 - x["nvme_optimizer"])
+        + gradients * x["offload_optimizer"]
         + (state if spec.is_paged else 0.0) * on_device,
     }
 
@@ -452,5 +457,47 @@ def _host(case: TrainingCase, x: dict[str, Any], states: dict[str, Any], r: _Lay
         "host_optimizer": states["host_optimizer"],
         "host_activations": kept * x["offload_activations"],
         "host_experts": _on_host(case, x, r.expert_bytes),
+        "host_swap_buffers": _swap_buffers(case, x, states["stepped"]),
     }
     return {name: offload.pinned_bytes(value, 1.0) * case.devices_per_node for name, value in pools.items()}
+
+
+def _swap_buffers(case: TrainingCase, x: dict[str, Any], stepped: Any) -> Any:
+    """Return the pinned memory of one rank through which optimizer and weights pass on their way from a drive and back."""
+    if not np.any(x["nvme_optimizer"]) and not np.any(x["nvme_parameters"]):
+        return 0.0
+    share = swap.largest_tensor(case.model) / shards(x, expert_tensor_ranks(x))[0]
+    group = swap.step_group_parameters(stepped, share)
+    read_ahead = swap.NUM_WEIGHT_BUFFERS * share * case.element_bytes
+    written = group * case.element_bytes * case.trains_all
+    optimizer_buffers = swap.step_buffer_bytes(group, num_fp32_states(case))
+    return x["nvme_optimizer"] * optimizer_buffers + x["nvme_parameters"] * (read_ahead + written)
+
+
+def num_fp32_states(case: TrainingCase) -> float:
+    """Return the states of a parameter that the host steps in fp32."""
+    return np.ceil(OPTIMIZERS[case.optimizer].state_bytes_per_parameter / 4.0)
+
+
+def drive_bytes(case: TrainingCase, x: dict[str, Any]) -> Any:
+    """Return the bytes that all ranks of a machine keep on its drive."""
+    over = shards(x, expert_tensor_ranks(x))
+    dense, expert = local_parameters(case, x)
+    sharded = where(x["zero_stage"] >= 1, 1, 0)
+    held = dense / where(sharded, over[0], 1) + expert / where(sharded, over[1], 1)
+    stepped = held if case.trains_all else 0.0
+    states = swap.drive_bytes_per_parameter(num_fp32_states(case)) * stepped
+    weights = held * stored_bytes(case)[0]
+    return (x["nvme_optimizer"] * states + x["nvme_parameters"] * weights) * case.devices_per_node
+
+
+def local_parameters(case: TrainingCase, x: dict[str, Any]) -> tuple[Any, Any]:
+    """Return the dense and expert parameters of one device of an average pipeline rank."""
+    etp = expert_tensor_ranks(x)
+    dense: Any = 0.0
+    expert: Any = 0.0
+    for layer, count in case.model.groups():
+        a, b = split_parameters(layer_sums(case, layer).parameters, x, etp)
+        dense, expert = dense + a * count, expert + b * count
+    outer = outer_parameters(case, {**x, "pp": 1}, "first")
+    return (dense + outer) / x["pp"], expert / x["pp"]

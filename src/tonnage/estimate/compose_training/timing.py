@@ -7,16 +7,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from tonnage.estimate import collectives, efficiency, offload, pipeline, roofline
+from tonnage.estimate import collectives, efficiency, offload, pipeline, roofline, swap
 from tonnage.estimate.branch import where
 from tonnage.estimate.compose_training.case import TrainingCase
 from tonnage.estimate.compose_training.constants import Constants
 from tonnage.estimate.compose_training.memory import (
     expert_tensor_ranks,
     is_quantized,
-    outer_parameters,
+    local_parameters,
+    num_fp32_states,
     shards,
-    split_parameters,
     stored_bytes,
 )
 from tonnage.estimate.compose_training.sums import layer_sums, rerun_operations
@@ -42,6 +42,7 @@ FORMULAS: Final = {
     "gradient sums": "compose_training.timing",
     "optimizer step": "roofline.roofline_seconds",
     "offload traffic": "offload.transfer_seconds",
+    "drive traffic": "swap.drive_seconds",
     "fixed": "compose_training.timing",
 }
 _FLASH_PASSES: Final = 3.5  # forward once, backward two and a half times as much arithmetic (arXiv:2205.14135)
@@ -411,18 +412,6 @@ def loss_is_recomputed(case: TrainingCase) -> bool:
     return case.has_fused_loss or case.software.loss == "fused"
 
 
-def _local_parameters(case: TrainingCase, x: dict[str, Any]) -> tuple[Any, Any]:
-    """Return the dense and expert parameters of one device of an average pipeline rank."""
-    etp = expert_tensor_ranks(x)
-    dense: Any = 0.0
-    expert: Any = 0.0
-    for layer, count in case.model.groups():
-        a, b = split_parameters(layer_sums(case, layer).parameters, x, etp)
-        dense, expert = dense + a * count, expert + b * count
-    outer = outer_parameters(case, {**x, "pp": 1}, "first")
-    return (dense + outer) / x["pp"], expert / x["pp"]
-
-
 def is_staged(case: TrainingCase) -> bool:
     """Whether collectives pass through host memory, for lack of peer access: what is gathered so, layer by layer, waits."""
     return case.intra_kind == "pcie" and not case.device.has_p2p
@@ -518,6 +507,27 @@ def _offload_seconds(case: TrainingCase, c: Constants, x: dict[str, Any], local:
     return offload.transfer_seconds(moved * x["num_micro_batches"], link) * (1 - c["overlap_ratio.offload"])
 
 
+def _drive_seconds(case: TrainingCase, c: Constants, x: dict[str, Any], local: tuple[Any, Any], cover: Any) -> Any:
+    """Time of a drive's traffic that computation does not hide: the optimizer's whole, the weights' as they are read ahead.
+
+    All ranks of a machine share its drive. Weights are read for forward and backward of each micro-batch and, trained,
+    written once; they cannot be hidden behind less computation than there is.
+    """
+    if not np.any(x["nvme_optimizer"]) and not np.any(x["nvme_parameters"]):
+        return 0.0
+    over = shards(x, expert_tensor_ranks(x))
+    sharded = x["zero_stage"] >= 1
+    held = local[0] / where(sharded, over[0], 1) + local[1] / where(sharded, over[1], 1)
+    held = held * case.devices_per_node
+    rates = case.drive_read_bytes_per_s, case.drive_write_bytes_per_s
+    stepped = x["nvme_optimizer"] * held * case.trains_all
+    step = swap.drive_seconds(*swap.step_traffic_bytes(stepped, num_fp32_states(case)), *rates)
+    weights = x["nvme_parameters"] * held * stored_bytes(case)[0]
+    read = swap.drive_seconds(2.0 * weights * x["num_micro_batches"], 0.0, *rates)
+    written = swap.drive_seconds(0.0, weights * case.trains_all, *rates)
+    return step + collectives.exposed_seconds(read, cover, c["overlap_ratio.offload"]) + written
+
+
 def step_timing(case: TrainingCase, c: Constants, x: dict[str, Any]) -> Timing:
     """Compose the time of one optimizer step."""
     model = case.model
@@ -547,7 +557,7 @@ def step_timing(case: TrainingCase, c: Constants, x: dict[str, Any]) -> Timing:
     mean_stage = (num_layers * layer_seconds + outer) / x["pp"] + transfer
     piped = pipeline.pipeline_seconds(slowest, mean_stage, x["pp"], x["num_virtual_stages"], micro_batches)
 
-    local = _local_parameters(case, x)
+    local = local_parameters(case, x)
     scale = micro_batches * num_layers / x["pp"]
     parts = {
         "matrix products": one.products * scale,
@@ -563,6 +573,7 @@ def step_timing(case: TrainingCase, c: Constants, x: dict[str, Any]) -> Timing:
         "gradient sums": _accumulation_seconds(case, c, x, local) * micro_batches,
         "optimizer step": _step_seconds(case, c, x, local),
         "offload traffic": _offload_seconds(case, c, x, local, tokens),
+        "drive traffic": _drive_seconds(case, c, x, local, piped),
         "fixed": c["step_overhead_seconds"],
     }
     whole = tokens * x["cp"] * x["dp"] * micro_batches
