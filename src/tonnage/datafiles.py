@@ -23,6 +23,12 @@ def program(name: str) -> str:
     return (Path(__file__).parent / "jobs" / f"{name}.py").read_text(encoding="utf-8")
 
 
+def programs(name: str) -> dict[str, str]:
+    """Return the sources of a program of several files: `name.py` and every `name_*.py`, by file name."""
+    folder = Path(__file__).parent / "jobs"
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob(f"{name}*.py"))}
+
+
 def names(folder: str, suffix: str) -> tuple[str, ...]:
     """List the data files of a folder with a suffix, sorted, without it."""
     return tuple(sorted(p.name.removesuffix(suffix) for p in (_ROOT / folder).glob(f"*{suffix}")))

@@ -1,1 +1,1 @@
-"""Programs that `run` starts by `python -m`; imported by nobody."""
+"""Programs that `run` starts, each with the files that bear its name; imported by nobody."""

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from tonnage.datafiles import program
+from tonnage.datafiles import program, programs
 from tonnage.engines import TRAINERS, find_engine, find_trainer
 from tonnage.engines.servers import server_of
 from tonnage.engines.types import Late
@@ -86,8 +86,8 @@ def _job(plan: Plan) -> Service:
         raise RequestError(refusal.reason, where=trainer.name, fix=say("deploy.replan"))
     launch = trainer.launch(candidate)
     devices = candidate.cluster.node.devices
-    programs = {"train.py": program("train")} if "train.py" in launch.argv else {}
-    programs |= _programs_of_nodes(candidate)
+    sources = programs("train") if "train.py" in launch.argv else {}
+    sources |= _programs_of_nodes(candidate)
     on_host = max(plan.estimate.footprint.host_total.high, 0.0)
     return Service(
         plan=plan,
@@ -95,7 +95,7 @@ def _job(plan: Plan) -> Service:
         role=Role.JOB,
         argv=launch.argv,
         env=launch.env,
-        files={**launch.files, **programs},
+        files={**launch.files, **sources},
         packages=trainer.packages,
         image=trainer.image,
         secrets=("HF_TOKEN",),
