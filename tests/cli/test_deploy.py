@@ -1,13 +1,16 @@
 """`tonnage deploy`: files that start a plan, and a folder in which a person's work is safe."""
 
 import json
+import shlex
 import subprocess
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from tonnage import api
 from tonnage.plan.request import make_request
+from tonnage.render.services import slug_of
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +34,11 @@ def test_what_a_person_changed_is_not_written_over(tonnage, plan_file, tmp_path)
     tonnage("deploy", str(plan_file), "--to", str(tmp_path))
     start = tmp_path / "start.sh"
     start.write_text("mine\n")
+    assert tonnage("deploy", str(plan_file), "--to", str(tmp_path)).code == 0  # the same plan: the change still stands
     said = tonnage("deploy", str(plan_file), "--to", str(tmp_path), "--port", "9000")
-    assert said.code == 0
-    assert "start.sh was changed by hand" in said.err
+    assert said.code == 3
+    assert "start.sh was changed by hand and stays: it starts the earlier plan" in said.out
+    assert "start with" not in said.out
     assert start.read_text() == "mine\n"
     assert "+  --port 9000" in tonnage("deploy", str(plan_file), "--to", str(tmp_path), "--port", "9000", "--diff").out
 
@@ -84,6 +89,45 @@ def test_the_files_that_are_counted_are_those_written(tonnage, plan_file, tmp_pa
     tonnage("deploy", str(plan_file), "--to", str(tmp_path))
     (tmp_path / "start.sh").unlink()
     assert ": 1 files" in tonnage("deploy", str(plan_file), "--to", str(tmp_path)).out
+
+
+CONFIG = {
+    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 256, "intermediate_size": 512,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 1024,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("folder", ["mine", 'it\'s $(id) & "x" 100%'])
+@pytest.mark.parametrize("place", ["local", "compose", "systemd", "slurm", "skypilot", "kubernetes"])
+def test_a_model_of_this_machine_is_named_by_where_it_lies(tonnage, tmp_path, monkeypatch, place, folder):
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "config.json").write_text(json.dumps(CONFIG))
+    monkeypatch.chdir(tmp_path)
+    words = ("--gpu", "rtx-4090", "--engine", "vllm", "--quant", "bf16", "--context", "512", "--pick", "1")
+    assert tonnage("plan", folder, *words, "-o", "plan.toml").code == 0
+    assert tonnage("deploy", "plan.toml", "--to", "bundle", "--place", place).code == 0
+    where = str(tmp_path / folder)
+    files = {path.name: path.read_text() for path in (tmp_path / "bundle").iterdir()}
+    if place in ("compose", "kubernetes"):
+        command = json.dumps(list(yaml.safe_load_all(files[f"{place}.yaml"])))
+        assert json.dumps(where)[1:-1].replace("$", "$$") in command
+    else:
+        assert where in shlex.split(files["start.sh"].partition("\nexec ")[2].replace(" \\\n", " "))
+    if place == "compose":
+        volumes = yaml.safe_load(files["compose.yaml"])["services"][f"{slug_of(folder)}-vllm"]["volumes"]
+        assert {"type": "bind", "source": where.replace("$", "$$"), "target": where.replace("$", "$$"),
+                "read_only": True} in volumes  # fmt: skip
+    if place == "skypilot":
+        assert yaml.safe_load(files["task.yaml"])["file_mounts"] == {where: where}
+
+
+def test_a_model_that_is_not_here_is_told(tonnage, plan_file, tmp_path, monkeypatch):
+    plan = api.read_plan(plan_file.read_text(encoding="utf-8"))
+    gone = replace(plan, request=replace(plan.request, model="./gone/config.json"))
+    (tmp_path / "plan.toml").write_text(api.write_plan(gone), encoding="utf-8")
+    said = tonnage("deploy", str(tmp_path / "plan.toml"), "--to", str(tmp_path / "b"))
+    assert said.code == 0
+    assert "./gone/config.json is not here" in said.err
 
 
 def test_a_name_of_two_lines_stays_in_its_place(plan_file):

@@ -1,5 +1,6 @@
 """Every place writes every service down so that its own reader understands it, whatever the names hold."""
 
+import re
 import shlex
 import subprocess
 from dataclasses import replace
@@ -55,10 +56,15 @@ def test_shell_and_yaml_are_read_back(plans, place, goal, tmp_path):
             assert list(yaml.safe_load_all(text))
 
 
+def servers_of(files):
+    services = yaml.safe_load(files["compose.yaml"])["services"]
+    return {name: one for name, one in services.items() if name not in ("volume-owner", "router", "nccl-test")}
+
+
 def words_of(place, files):
     """Return the words that the engine is given in the end, as the place's reader understands them."""
     if place == "compose":
-        (server,) = yaml.safe_load(files["compose.yaml"])["services"].values()
+        (server,) = servers_of(files).values()
         return [word.replace("$$", "$") for word in server["command"]]
     if place == "kubernetes":
         objects = {one["kind"]: one for one in yaml.safe_load_all(files["kubernetes.yaml"])}
@@ -86,19 +92,18 @@ def test_replicas_have_devices_of_their_own_and_a_router(plans):
     files = files_of(plans["serve"], "compose", num_replicas=2)
     services = yaml.safe_load(files["compose.yaml"])["services"]
     held = [
-        tuple(services[name]["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"])
-        for name in services
-        if name != "router"
+        tuple(one["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"])
+        for one in servers_of(files).values()
     ]
     assert held == [("0", "1"), ("2", "3")]
-    assert all(f"server {name}:8000" in files["router.conf"] for name in services if name != "router")
+    assert all(f"server {name}:8000" in files["router.conf"] for name in servers_of(files))
     assert services["router"]["ports"] == ["127.0.0.1:8080:8080"]
 
 
 def test_nothing_holds_a_secret(plans):
     for place in PLACES:
         for text in files_of(plans["serve"], place).values():
-            assert "hf_" not in text
+            assert not re.search(r"hf_[A-Za-z0-9]{8}|token: *[A-Za-z0-9]", text)
 
 
 def test_rendering_is_deterministic(plans):

@@ -12,6 +12,7 @@ from tonnage.cli.options import common, emit_json, note
 from tonnage.messages import say
 
 if TYPE_CHECKING:
+    from tonnage.plan.types import Plan
     from tonnage.render.bundle import Change
     from tonnage.render.types import Bundle
 
@@ -49,9 +50,8 @@ def command(
 
     if not folder.strip():
         raise RequestError("names no folder", where="--to", fix="write --to bundle, or --to - to print the files")
-    bundle = api.deploy(
-        api.read_plan(read_text(path, LARGEST_BYTES), path), place=place, num_replicas=replicas, port=port
-    )
+    plan = _located(api.read_plan(read_text(path, LARGEST_BYTES), path), Path(path).parent, is_quiet=is_quiet)
+    bundle = api.deploy(plan, place=place, num_replicas=replicas, port=port)
     if folder == "-":
         if is_json:
             emit_json(manifest(bundle))
@@ -68,7 +68,8 @@ def command(
     if is_json:
         emit_json({**manifest(bundle), "changes": [{"path": c.path, "state": str(c.state)} for c in changes]})
     elif foreign is not None:
-        print(say("deploy.foreign_start", path=str(at / foreign)))
+        text = "deploy.foreign_start" if foreign.state is State.TAKEN else "places.start_behind"
+        print(say(text, path=str(at / foreign.path)))
     elif not is_diff:
         print(
             say(
@@ -85,12 +86,46 @@ def command(
     return 0 if foreign is None else 3
 
 
-def _foreign_start(bundle: Bundle, changes: tuple[Change, ...]) -> str | None:
-    """Return the file that the start command runs or reads where it is a person's own; None where it is the bundle's."""
+def _located(plan: Plan, beside: Path, *, is_quiet: bool) -> Plan:
+    """Name a model of this machine by where it lies: scripts run in the bundle's folder, where its own words lead nowhere."""
+    from dataclasses import replace
+
+    from tonnage.model import catalogue
+    from tonnage.probe import files
+
+    spec = plan.request.model
+    if catalogue.has(spec):
+        return plan
+    found = files.existing_path(spec) or files.existing_path(str(beside / spec))
+    if found is None:
+        if files.looks_like_path(spec):
+            note(say("places.model_gone", path=spec), is_quiet=is_quiet)
+        return plan
+    place = found if found.is_dir() or found.suffix == ".gguf" else found.parent
+    estimate = plan.estimate
+    model = replace(estimate.candidate.model, name=str(place.resolve()), source=str(found.resolve()))
+    candidate = replace(estimate.candidate, model=model)
+    return replace(plan, estimate=replace(estimate, candidate=candidate))
+
+
+def _foreign_start(bundle: Bundle, changes: tuple[Change, ...]) -> Change | None:
+    """Return the file that the start command runs or reads where it does not start this plan; None where it does.
+
+    It does not where it is a person's own, or where a person changed an earlier plan's.
+    """
     from tonnage.render.bundle import State
 
-    read = {*bundle.start.split(), *(("compose.yaml",) if bundle.place == "compose" else ())}
-    return next((change.path for change in changes if change.state is State.TAKEN and change.path in read), None)
+    place = {"compose": "compose.yaml", "systemd": f"{bundle.name}.service"}.get(bundle.place)
+    read = {*bundle.start.split(), "start.sh", *((place,) if place else ())}
+    return next(
+        (
+            change
+            for change in changes
+            if change.path in read
+            and (change.state is State.TAKEN or (change.state is State.EDITED and change.is_behind))
+        ),
+        None,
+    )
 
 
 def _printed(bundle: Bundle) -> str:

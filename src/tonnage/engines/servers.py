@@ -9,7 +9,7 @@ from tonnage import datafiles
 from tonnage.engines.types import Late
 from tonnage.nouns import noun
 
-__all__ = ["ServerFacts", "server_of"]
+__all__ = ["ServerFacts", "is_image_seen", "server_of"]
 
 
 @noun
@@ -28,6 +28,8 @@ class ServerFacts:
     health_command: tuple[str, ...] = ()  # inside an image that has no curl
     node_flags: tuple[str, ...] = ()  # that join several machines, with {num_nodes} and variables of `Late`
     follower_flags: tuple[str, ...] = ()  # on all machines but the first
+    image_user: str | None = None  # "uid:gid" that the image was prepared for, beside root
+    queue_metric: str | None = None  # requests that wait, as its metrics page names them
 
     def flags_of_nodes(self, num_nodes: int) -> tuple[str, ...]:
         """Return the flags that make one server of several machines."""
@@ -68,4 +70,15 @@ def server_of(data: str) -> ServerFacts:
         health_command=tuple(found.get("health_command", ())),
         node_flags=tuple(found.get("node_flags", ())),
         follower_flags=tuple(found.get("follower_flags", ())),
+        image_user=found.get("image_user"),
+        queue_metric=found.get("queue_metric"),
     )
+
+
+def is_image_seen(image: str) -> bool:
+    """Return whether a tag was read in a public source; others are built from a version by the repository's habit.
+
+    >>> is_image_seen("ollama/ollama:0.12.0")
+    True
+    """
+    return any(row["image"] == image and row["is_seen"] == "yes" for row in datafiles.rows("engines/images.csv"))

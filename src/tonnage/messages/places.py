@@ -93,6 +93,103 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "最大消息的总线带宽：%.1f GB/s；方案预期 %.1f",
     ),
     "test_network": ("the network that NCCL took:", "NCCL 使用的网络："),
+    "image_unseen": (
+        (
+            "the tag of {image} follows from the version and was not read in a public source: "
+            "`docker manifest inspect {image}` tells whether it is there; pin its digest"
+        ),
+        "{image} 的标签由版本推得，未在公开来源中读到：用 `docker manifest inspect {image}` 确认是否存在，并固定摘要",
+    ),
+    "supervise_purpose": (
+        "Starts the service again after a failure, later each time; not when it is done, wrong or given up.",
+        "失败后重新启动服务，间隔逐次加长；完成、请求有误或放弃时不再启动。",
+    ),
+    "results_in_volume": (
+        "checkpoints lie in the volume: `docker compose cp {name}:/cache/run .` brings them here; text to train on goes into data/",
+        "检查点在卷中：`docker compose cp {name}:/cache/run .` 取出；训练文本放入 data/",
+    ),
+    "volume_owner": (
+        "a named volume belongs to root: it is handed to the user of the containers once",
+        "命名卷属于 root：一次性交给容器用户",
+    ),
+    "limited_purpose": (
+        "Starts the service inside a control group that cannot take the host down; GPU memory is not limited by it.",
+        "在控制组内启动服务，不会拖垮主机；它不限制显存。",
+    ),
+    "purpose_limited": ("starts the service with a limit on host memory", "以主机内存上限启动服务"),
+    "purpose_scaling": ("scales the replicas with the queue", "按队列长度伸缩副本"),
+    "scaling_hpa": (
+        (
+            "Either this or keda.yaml: `kubectl apply -f hpa.yaml` scales {name} by {metric}; "
+            "it needs Prometheus Adapter with adapter-rule.yaml, for Kubernetes itself knows no such metric."
+        ),
+        (
+            "与 keda.yaml 二选一：`kubectl apply -f hpa.yaml` 按 {metric} 伸缩 {name}；"
+            "需要带 adapter-rule.yaml 的 Prometheus Adapter，因为 Kubernetes 本身没有该指标。"
+        ),
+    ),
+    "scaling_keda": (
+        (
+            "Either this or hpa.yaml: `kubectl apply -f keda.yaml` scales {name} by {metric}; it needs KEDA, "
+            "and the address of your own Prometheus."
+        ),
+        "与 hpa.yaml 二选一：`kubectl apply -f keda.yaml` 按 {metric} 伸缩 {name}；需要 KEDA，并填入自己的 Prometheus 地址。",
+    ),
+    "scaling_rule": (
+        "A rule for Prometheus Adapter (values `rules.custom`): the engine's metric under a name that the API takes.",
+        "Prometheus Adapter 的规则（values 中的 `rules.custom`）：把引擎指标改成 API 接受的名称。",
+    ),
+    "scaling_note": (
+        "`kubectl apply -f hpa.yaml` or `keda.yaml`, not both, adds replicas while more than {threshold} requests wait for each",
+        "`kubectl apply -f hpa.yaml` 或 `keda.yaml`（二选一）：每个副本等待的请求超过 {threshold} 个时增加副本",
+    ),
+    "no_scaling": (
+        "{name} shows no number of waiting requests: nothing scales its replicas by itself",
+        "{name} 不提供等待请求数：无法自动伸缩副本",
+    ),
+    "static_cores": (
+        (
+            "whole cores, asked for and limited alike: with the kubelet's --cpu-manager-policy=static and "
+            "--topology-manager-policy=single-numa-node they lie beside the devices"
+        ),
+        "请求与上限相同的整数核：kubelet 设置 --cpu-manager-policy=static 和 --topology-manager-policy=single-numa-node 时，核与设备同侧",
+    ),
+    "rdma_resource": (
+        "RDMA inside pods needs the resource of your cluster's device plugin (as rdma/hca_shared_devices_a) in the limits",
+        "Pod 内使用 RDMA 需在 limits 中加入集群设备插件的资源（如 rdma/hca_shared_devices_a）",
+    ),
+    "model_in_volume": (
+        "the model lies on this machine: copy {folder} to the same path in the volume {name}, or publish it",
+        "模型在本机：请把 {folder} 复制到卷 {name} 的相同路径，或发布它",
+    ),
+    "weights_in_volume": (
+        "weights.sh makes the folder weights/ on a machine with such a card: it has to lie at /cache/weights in the volume {name}",
+        "weights.sh 在有同类卡的机器上生成 weights/ 目录：需放到卷 {name} 的 /cache/weights",
+    ),
+    "shared_folder": (
+        "{folder} has to be there on every machine, as on a shared file system",
+        "每台机器上都需要有 {folder}，例如位于共享文件系统",
+    ),
+    "bucket": (
+        "the name of the bucket has to be free world-wide: change it in task.yaml; checkpoints survive a machine only there",
+        "存储桶名须全球唯一：请在 task.yaml 中修改；只有存在那里的检查点才能在机器回收后保留",
+    ),
+    "unit_folder": (
+        "install-unit.sh: a unit cannot name this folder: its name ends in a blank or a backslash, or has a line break",
+        "install-unit.sh: 单元文件无法使用此目录名：以空格或反斜杠结尾，或含换行",
+    ),
+    "backoff": (
+        "later each time, with systemd 254 and later",
+        "间隔逐次加长，需 systemd 254 及以上",
+    ),
+    "model_gone": (
+        "{path} is not here: the bundle names the model by it; run deploy where the plan was made",
+        "{path} 不在此处：目录以它命名模型；请在制定方案的位置运行 deploy",
+    ),
+    "start_behind": (
+        "{path} was changed by hand and stays: it starts the earlier plan; --diff shows what this one asks for",
+        "{path} 被手工改过，保持不动：它启动的是先前的方案；--diff 显示新方案的差异",
+    ),
     "purpose_test": ("tests the links between the devices", "测试设备间链路"),
     "purpose_program": ("run by the scripts", "由脚本运行"),
     "readme_test": (

@@ -37,6 +37,7 @@ class Change:
     state: State
     old: str | None
     new: str | None
+    is_behind: bool = False  # edited, and the bundle no longer says what the edit began from
 
     @property
     def diff(self) -> str:
@@ -133,4 +134,5 @@ def _change(file: BundleFile, old: str | None, written: Mapping[str, str]) -> Ch
         state = State.TAKEN
     else:
         state = State.CHANGED if digest(old) == written[file.path] else State.EDITED
-    return Change(path=file.path, state=state, old=old, new=file.text)
+    is_behind = state is State.EDITED and digest(file.text) != written[file.path]
+    return Change(path=file.path, state=state, old=old, new=file.text, is_behind=is_behind)

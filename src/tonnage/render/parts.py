@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tonnage.engines.servers import is_image_seen
 from tonnage.engines.types import Late
 from tonnage.messages import say
 from tonnage.plan.file import write_plan
@@ -17,10 +18,15 @@ from tonnage.render.weights import Weights
 from tonnage.units import format_bytes
 
 LINK_TEST: Final = "nccl-test.sh"
+SUPERVISE: Final = "supervise.sh"
+_CORES_PER_DEVICE: Final = 8
 
 
-def common_files(service: Service, start: str, place: str, test: str = f"bash {LINK_TEST}") -> tuple[BundleFile, ...]:
-    """Return the files that do not depend on the place."""
+def common_files(
+    service: Service, start: str, place: str, test: str = f"bash {LINK_TEST}", notes: tuple[str, ...] | None = None
+) -> tuple[BundleFile, ...]:
+    """Return the files that do not depend on the place, but for its commands and notes."""
+    said = service.notes if notes is None else notes
     own = tuple(
         BundleFile(path=path, text=text, purpose=say("deploy.purpose_engine"))
         for path, text in sorted(service.files.items())
@@ -30,7 +36,9 @@ def common_files(service: Service, start: str, place: str, test: str = f"bash {L
         install = (*install, weights_script(service.weights))
     return (
         BundleFile(path="plan.toml", text=write_plan(service.plan), purpose=say("deploy.purpose_plan")),
-        BundleFile(path="README.md", text=readme(service, start, place, test), purpose=say("deploy.purpose_readme")),
+        BundleFile(
+            path="README.md", text=readme(service, start, place, test, said), purpose=say("deploy.purpose_readme")
+        ),
         prepare_script(service, place),
         *((link_test(service),) if service.has_collectives else ()),
         *own,
@@ -64,7 +72,7 @@ def weights_script(weights: Weights) -> BundleFile:
     return BundleFile(path="weights.sh", text=text, purpose=say("deploy.purpose_weights"), is_executable=True)
 
 
-def readme(service: Service, start: str, place: str, test: str) -> str:
+def readme(service: Service, start: str, place: str, test: str, notes: tuple[str, ...]) -> str:
     """Return the page that says what the bundle is, how it starts, and what was predicted."""
     estimate = service.plan.estimate
     total, capacity = estimate.footprint.total, estimate.footprint.capacity_bytes
@@ -74,8 +82,8 @@ def readme(service: Service, start: str, place: str, test: str) -> str:
         say("deploy.readme_what", command=" ".join(command(service.plan.request).split())),
         "",
         "```console",
-        "$ bash prepare.sh",
-        *(("$ bash install.sh",) if service.packages else ()),
+        *(("$ bash prepare.sh",) if place != "skypilot" else ()),
+        *(("$ bash install.sh",) if service.packages and place in ("local", "systemd", "slurm") else ()),
         *(("$ bash weights.sh",) if service.weights is not None and service.weights.is_made else ()),
         f"$ {start}",
         "```",
@@ -87,25 +95,85 @@ def readme(service: Service, start: str, place: str, test: str) -> str:
         lines += ["", say("places.on_each", num=service.num_nodes)]
     if service.has_collectives:
         lines += ["", say("places.readme_test", command=test)]
-    if service.notes:
+    if notes:
         lines.append("")
-    lines += [f"- {' '.join(note.split())}" for note in service.notes]
+    lines += [f"- {' '.join(note.split())}" for note in notes]
     return "\n".join(lines) + "\n"
 
 
-def container_words(service: Service) -> tuple[str, ...]:
-    """Return what a container runs: the engine's own program in its image, or an installation and the start script."""
+def container_words(service: Service, scratch: str = "/scratch") -> tuple[str, ...]:
+    """Return what a container runs: the engine's own program in its image, or the start script in a folder of its own."""
     if service.role is Role.SERVER:
         program = service.image_program or service.argv[:1]
         port = str(service.probe.port) if service.probe else ""
         return (*program, *(port if isinstance(word, Late) else word for word in service.argv[1:]))
-    steps = "cp -rL /bundle/. . && bash install.sh && exec bash start.sh"
-    return "bash", "-c", steps
+    return "bash", "-c", "\n".join((
+        "set -e",
+        f"mkdir -p {scratch} /cache/run /cache/data; cd {scratch}",
+        'for file in /bundle/*; do if [ -f "$file" ]; then cp -L "$file" .; fi; done',
+        "ln -sfn /cache/run run; data=/cache/data; if [ -d /bundle/data ]; then data=/bundle/data; fi; ln -sfn $data data",
+        f"bash install.sh && exec bash {SUPERVISE if scratch != '/scratch' else 'start.sh'}\n",
+    ))  # fmt: skip
+
+
+def container_env(service: Service) -> dict[str, str]:
+    """Return the variables of a container: the plan's settings, and a home that its user may write to."""
+    fixed = {one.name: one.value for one in service.settings}
+    # A user without an entry in the image's passwd has no name; torch asks for one (getpass.getuser).
+    return {
+        **fixed,
+        **service.env,
+        "HF_HOME": "/cache",
+        "HOME": "/cache",
+        "USER": "engine",
+        "PIP_CACHE_DIR": "/cache/pip",
+    }
+
+
+def num_cores(service: Service) -> int:
+    """Return the cores that a replica is given: the host's share of its devices, eight at most for each."""
+    host, devices = service.candidate.cluster.node.host, max(1, service.num_devices)
+    return max(2, min(_CORES_PER_DEVICE * devices, host.num_cores))
+
+
+def image_notes(service: Service, *images: str) -> tuple[str, ...]:
+    """Return a note for each image whose tag was not read in a public source."""
+    named = dict.fromkeys((*((service.image,) if service.image else ()), *images))
+    return tuple(say("places.image_unseen", image=image) for image in named if not is_image_seen(image))
+
+
+def supervise_script() -> BundleFile:
+    """Return a script that starts the service again after a failure, later each time, unless that cannot help."""
+    lines = (
+        "stop=0; child=",
+        'trap \'stop=1; if [ -n "$child" ]; then kill -TERM "$child" 2>/dev/null || true; fi\' TERM INT',
+        "for pause in 30 60 120 240 480 0; do",
+        "  bash start.sh & child=$!",
+        '  code=0; wait "$child" || code=$?',
+        "  # A trapped signal ends the first wait; the others wait for the service itself.",
+        '  while kill -0 "$child" 2>/dev/null; do code=0; wait "$child" || code=$?; done',
+        "  # 0: done, 2: the request is wrong, 3: given up for good",
+        '  case "$code" in 0 | 2 | 3) exit "$code" ;; esac',
+        '  if [ "$stop" = 1 ] || [ "$pause" = 0 ]; then exit "$code"; fi',
+        '  echo "supervise.sh: exit code $code, again in $pause s" >&2',
+        '  child=; sleep "$pause" & wait $! || true',
+        '  if [ "$stop" = 1 ]; then exit "$code"; fi',
+        "done",
+    )
+    return BundleFile(
+        path=SUPERVISE,
+        text=script(say("places.supervise_purpose"), lines),
+        purpose=say("places.supervise_purpose"),
+        is_executable=True,
+    )
 
 
 def health_words(service: Service) -> tuple[str, ...]:
     """Return the command inside a container that succeeds when the server answers."""
     assert service.probe is not None
-    return service.probe.command or (
-        "curl", "-fsS", f"http://127.0.0.1:{service.probe.port}{service.probe.health_path}",
-    )  # fmt: skip
+    url = f"http://127.0.0.1:{service.probe.port}{service.probe.health_path}"
+    if service.probe.command:
+        return service.probe.command
+    if service.packages:  # an image with Python need not have curl
+        return "python3", "-c", f"import urllib.request; urllib.request.urlopen({url!r}, timeout=4)"
+    return "curl", "-fsS", url

@@ -138,7 +138,7 @@ def _is_block(text: str) -> bool:
         and bool(lines[-2])
         and bool(lines[0])
         and lines[0][0] != " "
-        and all(line.isprintable() and line.isascii() for line in lines)
+        and all(line.isprintable() for line in lines)
     )
 
 

@@ -31,6 +31,7 @@ _DRAIN_SECONDS: Final = 60.0
 _SHARED_BYTES_PER_DEVICE: Final = 4 * GIB  # workers of tensor parallelism exchange tensors through /dev/shm
 _RUNTIME_BYTES: Final = 6 * GIB  # Python, CUDA's host side and pinned buffers, a process
 _HEADROOM: Final = 1.2
+_USER: Final = "1000:1000"
 
 
 def slug_of(text: str, longest: int = 40) -> str:
@@ -109,7 +110,16 @@ def _job(plan: Plan) -> Service:
         settings=network.settings_of(candidate, is_job=True),
         is_torch_job=launch.argv[0] in ("torchrun", "accelerate", "python"),
         has_collectives=network.has_collectives(candidate),
+        model_folder=_folder_of(candidate),
     )
+
+
+def _folder_of(candidate: Candidate) -> str:
+    """Return the folder of a model that lies on this machine, or nothing."""
+    name = candidate.model.name
+    if not name.startswith("/"):
+        return ""
+    return name.rpartition("/")[0] if name.endswith(".gguf") else name
 
 
 def _programs_of_nodes(candidate: Candidate) -> dict[str, str]:
@@ -178,6 +188,9 @@ def _server(plan: Plan, host: str, port: int | None, num_replicas: int) -> Servi
         settings=network.settings_of(candidate, is_job=False),
         has_collectives=network.has_collectives(candidate),
         follower_words=follower_words,
+        image_user=facts.image_user or _USER,
+        queue_metric=facts.queue_metric,
+        model_folder=_folder_of(candidate),
     )
 
 

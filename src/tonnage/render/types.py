@@ -94,6 +94,9 @@ class Service:
     follower_words: tuple[str, ...] = ()  # on all nodes but the first
     own: Candidate | None = None  # what one replica runs, where the plan's copies are servers of their own
     num_machines: int = 1  # that replicas are spread over
+    image_user: str = "1000:1000"  # uid:gid inside a container
+    queue_metric: str | None = None  # requests that wait, as the metrics page names them
+    model_folder: str = ""  # where a model of this machine lies; none: the engine fetches it
 
     @property
     def candidate(self) -> Candidate:

@@ -167,7 +167,9 @@ def _gguf(candidate: Candidate) -> Weights:
     place = f"{FOLDER}/{_tail(model)}-{kind}.gguf"
     source, made = _needs(model, weights)
     wide = f"{FOLDER}/{_tail(model)}-BF16.gguf"
-    convert = f"python3 llama.cpp/convert_hf_to_gguf.py {FOLDER}/source --outtype bf16 --outfile "
+    is_here = model.name.startswith("/")
+    folder = shell_words([model.name]) if is_here else f"{FOLDER}/source"
+    convert = f"python3 llama.cpp/convert_hf_to_gguf.py {folder} --outtype bf16 --outfile "
     lines = (
         f"mkdir -p {FOLDER}; test -e {shell_words([place])} && exit 0",
         comment(say("deploy.gguf_repository", kind=kind)),
@@ -178,7 +180,7 @@ def _gguf(candidate: Candidate) -> Weights:
         "fi",
         "test -d llama.cpp || git clone --depth 1 https://github.com/ggml-org/llama.cpp",
         "python3 -m pip install -r llama.cpp/requirements/requirements-convert_hf_to_gguf.txt",
-        f"hf download {shell_words([model.name])} --local-dir {FOLDER}/source",
+        *(() if is_here else (f"hf download {shell_words([model.name])} --local-dir {folder}",)),
         convert + shell_words([wide if kind != "BF16" else place]),
         *(() if kind == "BF16" else (f"llama-quantize {shell_words([wide, place, kind])}",)),
     )

@@ -1,25 +1,39 @@
 """Kubernetes: a Deployment with a Service for a server, a Job (indexed over several nodes) for training.
 
 Fields as in the Kubernetes API reference v1.33: apps/v1 Deployment, batch/v1 Job (podFailurePolicy, completionMode),
-core/v1 Probe, SecurityContext; device plugins' resource names as each maker documents them.
+core/v1 Probe, SecurityContext; autoscaling/v2 HorizontalPodAutoscaler; keda.sh/v1alpha1 ScaledObject with the Prometheus
+scaler (keda.sh/docs/scalers/prometheus); device plugins' resource names as each maker documents them.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, Final
 
 from tonnage.errors import RequestError
 from tonnage.messages import say
-from tonnage.render.parts import common_files, container_words, install_script
+from tonnage.render.network import is_rdma
+from tonnage.render.parts import (
+    LINK_TEST,
+    common_files,
+    container_env,
+    container_words,
+    image_notes,
+    install_script,
+    link_test,
+    num_cores,
+)
 from tonnage.render.quote import kubernetes_words, to_yaml
 from tonnage.render.scripts import comment
 from tonnage.render.targets.local import start_script
 from tonnage.render.types import Bundle, BundleFile, Role, Service
+from tonnage.workload.types import Serving
 
 _RESOURCES: Final = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": "gpu.intel.com/xe"}
+_START: Final = "kubectl apply -f kubernetes.yaml"
+_TEST: Final = "kubectl apply -f nccl-test.yaml"
 _MASTER_PORT: Final = 29500
-_UID: Final = 1000
 _LARGEST_CONFIG: Final = 900_000  # a ConfigMap holds 1 MiB
 
 
@@ -32,18 +46,122 @@ def bundle(service: Service) -> Bundle:
         )  # fmt: skip
     if service.role is Role.SERVER and service.num_nodes > 1:
         raise RequestError(say("deploy.server_nodes"), where="--place kubernetes", fix=say("deploy.one_node_plan"))
-    start = "kubectl apply -f kubernetes.yaml"
-    text = comment(say("deploy.head", name=service.name, command="kubectl apply -f kubernetes.yaml")) + "\n"
-    text += "---\n".join(to_yaml(one) for one in objects(service))
-    made = BundleFile(path="kubernetes.yaml", text=text, purpose=say("deploy.purpose_kubernetes"))
+    notes = (
+        *service.notes,
+        *image_notes(service),
+        *(say("deploy.secret_note", name=_secret(name)) for name in service.secrets),
+        say("places.static_cores"),
+        *((say("places.rdma_resource"),) if _has_rdma(service) else ()),
+        *(
+            (say("places.model_in_volume", folder=service.model_folder, name=service.name),)
+            if service.model_folder
+            else ()
+        ),
+        *_weights_notes(service),
+        *_scaling_notes(service),
+    )
+    own = replace(service, files={path: text for path, text in service.files.items() if path != "all_reduce.py"})
+    made = [_file("kubernetes.yaml", say("deploy.head", name=service.name, command=_START), objects(own),
+                  say("deploy.purpose_kubernetes"))]  # fmt: skip
+    if service.has_collectives:
+        head = say("deploy.head", name=LINK_TEST, command=_TEST)
+        made.append(_file("nccl-test.yaml", head, test_objects(service), say("places.purpose_test")))
+    if service.role is Role.SERVER and service.queue_metric:
+        made += _scaling_files(service)
     return Bundle(
         name=service.name,
         place="kubernetes",
-        files=(*common_files(service, start, "kubernetes"), made),
-        start=start,
+        files=(*common_files(service, _START, "kubernetes", _TEST, notes), *made),
+        start=_START,
         stop="kubectl delete -f kubernetes.yaml",
-        notes=(*service.notes, *(say("deploy.secret_note", name=name.lower()) for name in service.secrets)),
+        notes=notes,
     )
+
+
+def _file(path: str, head: str, made: list[dict[str, Any]], purpose: str) -> BundleFile:
+    text = comment(head) + "\n" + "---\n".join(to_yaml(one) for one in made)
+    return BundleFile(path=path, text=text, purpose=purpose)
+
+
+def _has_rdma(service: Service) -> bool:
+    return service.num_nodes > 1 and is_rdma(service.candidate.cluster.inter_link)
+
+
+def _threshold(service: Service) -> int:
+    """Return the requests that may wait for a replica: a tenth of those that the plan runs at once, and one at least."""
+    workload = service.candidate.workload
+    return max(1, round(workload.concurrency / 10)) if isinstance(workload, Serving) else 1
+
+
+def _weights_notes(service: Service) -> tuple[str, ...]:
+    if service.weights is None or not service.weights.is_made:
+        return ()
+    return (say("places.weights_in_volume", name=service.name),)
+
+
+def _scaling_notes(service: Service) -> tuple[str, ...]:
+    if service.role is not Role.SERVER:
+        return ()
+    if service.queue_metric is None:
+        return (say("places.no_scaling", name=service.candidate.engine),)
+    return (say("places.scaling_note", threshold=_threshold(service)),)
+
+
+def _scaling_files(service: Service) -> list[BundleFile]:
+    """Return two ways to add replicas while requests wait, and the rule that the first one needs."""
+    metric = service.queue_metric or ""
+    named, purpose = metric.replace(":", "_"), say("places.purpose_scaling")
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": service.name}
+    least, most = service.num_replicas, 4 * service.num_replicas
+    # A replica takes minutes to start: none is given up for a short lull.
+    behavior = {"scaleDown": {"stabilizationWindowSeconds": 600, "policies": [
+        {"type": "Pods", "value": 1, "periodSeconds": 300}]}}  # fmt: skip
+    pods = {"metric": {"name": named}, "target": {"type": "AverageValue", "averageValue": str(_threshold(service))}}
+    hpa = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": _meta(service),
+        "spec": {
+            "scaleTargetRef": target,
+            "minReplicas": least,
+            "maxReplicas": most,
+            "metrics": [{"type": "Pods", "pods": pods}],
+            "behavior": behavior,
+        },
+    }
+    rule = {
+        "rules": {"custom": [{
+            "seriesQuery": f'{{__name__="{metric}",namespace!="",pod!=""}}',
+            "resources": {"overrides": {"namespace": {"resource": "namespace"}, "pod": {"resource": "pod"}}},
+            "name": {"as": named},
+            "metricsQuery": "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
+        }]}
+    }  # fmt: skip
+    trigger = {
+        "serverAddress": "http://prometheus-operated.monitoring.svc:9090",
+        "query": f'sum({metric}{{pod=~"{service.name}-.*"}})',
+        "threshold": str(_threshold(service)),
+    }
+    keda = {
+        "apiVersion": "keda.sh/v1alpha1",
+        "kind": "ScaledObject",
+        "metadata": _meta(service),
+        "spec": {
+            "scaleTargetRef": target,
+            "minReplicaCount": least,
+            "maxReplicaCount": most,
+            "pollingInterval": 15,
+            "cooldownPeriod": 600,
+            "advanced": {"horizontalPodAutoscalerConfig": {"behavior": behavior}},
+            "triggers": [{"type": "prometheus", "metricType": "AverageValue", "metadata": trigger}],
+        },
+    }
+    words = {"name": service.name, "metric": metric}
+    return [
+        _file("hpa.yaml", say("places.scaling_hpa", **words), [hpa], purpose),
+        _file("adapter-rule.yaml", say("places.scaling_rule"), [rule], purpose),
+        _file("keda.yaml", say("places.scaling_keda", **words), [keda], purpose),
+    ]
 
 
 def objects(service: Service) -> list[dict[str, Any]]:
@@ -56,6 +174,25 @@ def objects(service: Service) -> list[dict[str, Any]]:
     if service.num_nodes > 1:
         made.append(_meeting_point(service))
     return [*made, _job(service)]
+
+
+def test_objects(service: Service) -> list[dict[str, Any]]:
+    """Return a job that tests the links between the devices, on as many machines as the plan has."""
+    name = f"{service.name[:50]}-links"
+    files = {LINK_TEST: link_test(service).text, "all_reduce.py": service.files["all_reduce.py"]}
+    if "interface.py" in service.files:
+        files["interface.py"] = service.files["interface.py"]
+    tested = replace(service, name=name, role=Role.JOB, files=files, probe=None, secrets=())
+    words = f"cp -L /bundle/* /scratch && exec bash /scratch/{LINK_TEST}"
+    job = _job(tested)
+    pod = job["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    container |= {"command": ["bash"], "args": ["-c", words], "workingDir": "/scratch"}
+    container["volumeMounts"] = [one for one in container["volumeMounts"] if one["name"] != "cache"]
+    pod["volumes"] = [one for one in pod["volumes"] if one["name"] != "cache"]
+    job["spec"]["backoffLimit"] = 0
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _meta(tested), "data": files}
+    return [config, *([_meeting_point(tested)] if service.num_nodes > 1 else []), job]
 
 
 def _meta(service: Service) -> dict[str, Any]:
@@ -95,8 +232,19 @@ def _deployment(service: Service) -> dict[str, Any]:
             "selector": {"matchLabels": labels},
             # No spare device to start a new replica on: the old one goes first.
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
-            "template": {"metadata": {"labels": labels}, "spec": _pod(service)},
+            "template": {"metadata": {"labels": labels, "annotations": _scraped(service)}, "spec": _pod(service)},
         },
+    }
+
+
+def _scraped(service: Service) -> dict[str, str]:
+    """Return the annotations by which Prometheus finds a pod's metrics, as its Kubernetes example configuration reads."""
+    if service.probe is None or service.probe.metrics_path is None:
+        return {}
+    return {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": str(service.probe.port),
+        "prometheus.io/path": service.probe.metrics_path,
     }
 
 
@@ -157,6 +305,8 @@ def _pod(service: Service) -> dict[str, Any]:
         {"name": "cache", "persistentVolumeClaim": {"claimName": service.name}},
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(service.shared_memory_bytes)}},
     ]
+    if service.role is Role.JOB:
+        volumes.append({"name": "scratch", "emptyDir": {}})
     if service.files:
         volumes.append({"name": "bundle", "configMap": {"name": service.name}})
     return {
@@ -166,19 +316,34 @@ def _pod(service: Service) -> dict[str, Any]:
         "automountServiceAccountToken": False,
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": _UID,
-            "fsGroup": _UID,
+            "runAsUser": int(service.image_user.partition(":")[0]),
+            "runAsGroup": int(service.image_user.partition(":")[2]),
+            "fsGroup": int(service.image_user.partition(":")[0]),
             "seccompProfile": {"type": "RuntimeDefault"},
         },
     }
 
 
+def _in_volume(service: Service, word: str) -> str:
+    """Return a word of the command, where weights that were made lie in the volume."""
+    made = service.weights
+    return f"/cache/{word}" if made is not None and made.is_made and word == made.name else word
+
+
 def _container(service: Service) -> dict[str, Any]:
-    words = kubernetes_words(container_words(service))
+    words = kubernetes_words(_in_volume(service, word) for word in container_words(service))
     mounts = [{"name": "cache", "mountPath": "/cache"}, {"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108
     if service.files:
         mounts.append({"name": "bundle", "mountPath": "/bundle"})
-    limits: dict[str, Any] = {"memory": str(service.host_memory_bytes + service.shared_memory_bytes)}
+    if service.role is Role.JOB:
+        mounts.append({"name": "scratch", "mountPath": "/scratch"})
+    limits: dict[str, Any] = {
+        "cpu": str(num_cores(service)),
+        "memory": str(service.host_memory_bytes + service.shared_memory_bytes),
+    }
+    capabilities: dict[str, Any] = {"drop": ["ALL"]}
+    if _has_rdma(service):
+        capabilities["add"] = ["IPC_LOCK"]  # memory that the adapter reads has to stay where it is
     if service.num_devices:
         limits[_RESOURCES.get(service.vendor, "nvidia.com/gpu")] = service.num_devices
     made: dict[str, Any] = {
@@ -188,9 +353,9 @@ def _container(service: Service) -> dict[str, Any]:
         "args": words[1:],
         "workingDir": "/bundle" if service.files and service.role is Role.SERVER else "/cache",
         "env": _env(service),
-        "resources": {"limits": limits, "requests": {"memory": limits["memory"]}},
+        "resources": {"limits": limits, "requests": {key: limits[key] for key in ("cpu", "memory")}},
         "volumeMounts": mounts,
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": capabilities},
     }
     if service.probe is not None:
         check = {"httpGet": {"path": service.probe.health_path, "port": "http"}}
@@ -201,8 +366,13 @@ def _container(service: Service) -> dict[str, Any]:
     return made
 
 
+def _secret(name: str) -> str:
+    """Return the name of the secret that holds a variable: RFC 1123 has no underscore."""
+    return name.lower().replace("_", "-")
+
+
 def _env(service: Service) -> list[dict[str, Any]]:
-    fixed = {**service.env, "HF_HOME": "/cache", "HOME": "/cache"}
+    fixed = container_env(service)
     made: list[dict[str, Any]] = [{"name": name, "value": value.replace("$", "$$")} for name, value in fixed.items()]
     if service.role is Role.JOB and service.num_nodes > 1:
         index = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
@@ -214,7 +384,7 @@ def _env(service: Service) -> list[dict[str, Any]]:
     made += [
         {
             "name": name,
-            "valueFrom": {"secretKeyRef": {"name": name.lower().replace("_", "-"), "key": "token", "optional": True}},
+            "valueFrom": {"secretKeyRef": {"name": _secret(name), "key": "token", "optional": True}},
         }
         for name in service.secrets
     ]

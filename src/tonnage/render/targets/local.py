@@ -13,7 +13,7 @@ START = "start.sh"
 
 def bundle(service: Service) -> Bundle:
     """Return the files that start a service here."""
-    files = (*common_files(service, f"bash {START}", "local"), start_script(service))
+    files = (*common_files(service, f"bash {START}", "local"), start_script(service), limited_script(service))
     return Bundle(name=service.name, place="local", files=files, start=f"bash {START}", notes=service.notes)
 
 
@@ -31,6 +31,21 @@ def start_script(service: Service) -> BundleFile:
         ),
     )
     return BundleFile(path=START, text=text, purpose=say("deploy.purpose_start"), is_executable=True)
+
+
+def limited_script(service: Service) -> BundleFile:
+    """Return the script that starts the service in a control group of its own, as systemd.resource-control(5) has it."""
+    limit = service.host_memory_bytes + service.shared_memory_bytes
+    text = script(
+        say("places.limited_purpose"),
+        (
+            (
+                f"exec systemd-run --user --scope --collect --unit {service.name} -p MemoryMax={limit} -p MemorySwapMax=0"
+                f" -p OOMPolicy=stop bash {START}"
+            ),
+        ),
+    )
+    return BundleFile(path="limited.sh", text=text, purpose=say("places.purpose_limited"), is_executable=True)
 
 
 def _exec_lines(service: Service, *, has_more: bool) -> list[str]:

@@ -24,31 +24,52 @@ _NAMES: Final = {
     "rtx-3090": "RTX3090", "rtx-4090": "RTX4090", "rtx-5090": "RTX5090", "rtx-a6000": "RTXA6000", "mi300x": "MI300X",
 }  # fmt: skip
 
-_RUN: Final = """MASTER_ADDR=$(printf '%s\\n' "$SKYPILOT_NODE_IPS" | head -n 1)
+_FIRST: Final = """MASTER_ADDR=$(printf '%s\\n' "$SKYPILOT_NODE_IPS" | head -n 1)
 export MASTER_ADDR NODE_RANK=$SKYPILOT_NODE_RANK JOB_ID=$SKYPILOT_TASK_ID
-exec bash start.sh
 """
+_BUCKET: Final = "/checkpoints"
 
 
 def bundle(service: Service) -> Bundle:
     """Return the files that rent a machine and run a service on it."""
-    is_job = service.role is Role.JOB
-    is_spot = service.plan.request.limits.is_spot
-    start = f"sky {'jobs launch' if is_job and is_spot else 'launch'} -c {service.name} task.yaml"
-    if is_job and is_spot:
-        start = f"sky jobs launch -n {service.name} task.yaml"
-    elif not is_job and service.num_replicas > 1:
-        start = f"sky serve up -n {service.name} task.yaml"
-    text = comment(say("deploy.head", name=service.name, command=start)) + "\n" + to_yaml(task(service))
-    made = BundleFile(path="task.yaml", text=text, purpose=say("deploy.purpose_skypilot"))
+    start, stop = commands(service)
+    head = comment(say("deploy.head", name=service.name, command=start)) + "\n"
+    made = [BundleFile(path="task.yaml", text=head + to_yaml(task(service)), purpose=say("deploy.purpose_skypilot"))]
+    test = f"sky exec {service.name} nccl-test.yaml"
+    if service.has_collectives:
+        asked = {"name": f"{service.name}-links", "num_nodes": service.num_nodes, "run": _run("nccl-test.sh")}
+        accelerators = task(service)["resources"].get("accelerators")
+        asked["resources"] = {"accelerators": accelerators}
+        text = comment(say("deploy.head", name="nccl-test.sh", command=test)) + "\n" + to_yaml(asked)
+        made.append(BundleFile(path="nccl-test.yaml", text=text, purpose=say("places.purpose_test")))
+    notes = (*service.notes, *((say("places.bucket"),) if is_managed(service) else ()))
     return Bundle(
         name=service.name,
         place="skypilot",
-        files=(*common_files(service, start, "skypilot"), start_script(service), made),
+        files=(*common_files(service, start, "skypilot", test, notes), start_script(service), *made),
         start=start,
-        stop=f"sky down {service.name}",
-        notes=service.notes,
+        stop=stop,
+        notes=notes,
     )
+
+
+def is_managed(service: Service) -> bool:
+    """Return whether SkyPilot recovers the job on another machine when a spot machine goes."""
+    return service.role is Role.JOB and service.plan.request.limits.is_spot
+
+
+def commands(service: Service) -> tuple[str, str]:
+    """Return what starts and what stops it."""
+    name = service.name
+    if is_managed(service):
+        return f"sky jobs launch -n {name} task.yaml", f"sky jobs cancel -n {name}"
+    if service.role is Role.SERVER and service.num_replicas > 1:
+        return f"sky serve up -n {name} task.yaml", f"sky serve down {name}"
+    return f"sky launch -c {name} task.yaml", f"sky down {name}"
+
+
+def _run(program: str) -> str:
+    return _FIRST + f"exec bash {program}\n"
 
 
 def task(service: Service) -> dict[str, Any]:
@@ -77,9 +98,19 @@ def task(service: Service) -> dict[str, Any]:
         "resources": resources,
         "secrets": dict.fromkeys(service.secrets),
     }
-    if service.packages:
-        made["setup"] = "bash install.sh\n"
-    made["run"] = _RUN
+    setup = [*(["bash install.sh"] if service.packages else [])]
+    if service.weights is not None and service.weights.is_made:
+        setup.append("bash weights.sh")
+    if setup:
+        made["setup"] = "\n".join(setup) + "\n"
+    mounts: dict[str, Any] = {}
+    if is_managed(service):
+        mounts[_BUCKET] = {"name": f"{service.name}-checkpoints", "mode": "MOUNT"}
+    if service.model_folder:
+        mounts[service.model_folder] = service.model_folder
+    if mounts:
+        made["file_mounts"] = mounts
+    made["run"] = (f"ln -sfn {_BUCKET} run\n" if is_managed(service) else "") + _run("start.sh")
     if service.probe is not None and service.num_replicas > 1:
         made["service"] = {
             "readiness_probe": {

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from tonnage.messages import say
 from tonnage.render.parts import common_files
-from tonnage.render.quote import systemd_word
-from tonnage.render.scripts import script
+from tonnage.render.quote import shell_words
+from tonnage.render.scripts import comment, script
 from tonnage.render.targets.local import start_script
 from tonnage.render.types import Bundle, BundleFile, Role, Service
 
@@ -53,11 +53,17 @@ def unit(service: Service) -> str:
             ("KillSignal", "SIGTERM"),
             ("KillMode", "mixed"),
             ("TimeoutStopSec", str(seconds)),
-            ("MemoryMax", str(service.host_memory_bytes)),
+            ("RestartForceExitStatus", "75"),
+            ("MemoryMax", str(service.host_memory_bytes + service.shared_memory_bytes)),
+            ("MemorySwapMax", "0"),
             ("OOMPolicy", "stop"),
+            ("OOMScoreAdjust", "500"),
+            ("ManagedOOMMemoryPressure", "auto"),
+            ("TasksMax", "16384"),
             ("LimitMEMLOCK", "infinity"),
             ("LimitNOFILE", "1048576"),
             ("NoNewPrivileges", "yes"),
+            ("PrivateTmp", "yes"),
         ],
         "Install": [("WantedBy", "multi-user.target")],
     }
@@ -73,18 +79,32 @@ def systemd_text(text: str) -> str:
 
 def _installer(service: Service) -> BundleFile:
     name = f"{service.name}.service"
+    drop_in = f"/etc/systemd/system/{name}.d/backoff.conf"
     text = script(
         say("deploy.unit_installer", name=name),
         (
-            "user=${SUDO_USER:-$(id -un)}; folder=$PWD",
-            f'unit=$(sed -e "s|@FOLDER@|$folder|g" -e "s|@USER@|$user|g" {systemd_word(name)})',
+            "user=${SUDO_USER:-$(id -un)}",
+            "# In a unit % begins a specifier and is doubled; a line break or a backslash at the end cannot be written.",
+            "case \"$PWD\" in *$'\\n'* | *\\\\ | *' ')",
+            f"  echo {shell_words([say('places.unit_folder')])} >&2",
+            "  exit 2 ;;",
+            "esac",
+            "folder=${PWD//%/%%}",
+            f"unit=$(cat {shell_words([name])})",
+            'unit=${unit//@FOLDER@/"$folder"}; unit=${unit//@USER@/"$user"}',
             'if [ "${1:-}" != --yes ]; then',
             f'  printf \'%s\\n\' "would write /etc/systemd/system/{name}:" "$unit" "and start it; --yes does it"',
             "  exit 0",
             "fi",
             f"printf '%s\\n' \"$unit\" > /etc/systemd/system/{name}",
+            comment(say("places.backoff")),
+            "version=$(systemctl --version | sed -n '1s/^systemd \\([0-9]*\\).*/\\1/p')",
+            'if [ "${version:-0}" -ge 254 ]; then',
+            f"  mkdir -p {drop_in.rpartition('/')[0]}",
+            f"  printf '[Service]\\nRestartSteps=5\\nRestartMaxDelaySec=10min\\n' > {drop_in}",
+            "fi",
             f"systemctl daemon-reload && systemctl enable --now {name}",
-            f"echo 'undo: systemctl disable --now {name} && rm /etc/systemd/system/{name}'",
+            f"echo 'undo: systemctl disable --now {name} && rm -r /etc/systemd/system/{name}*'",
         ),
     )
     return BundleFile(path="install-unit.sh", text=text, purpose=say("deploy.purpose_unit_install"), is_executable=True)
