@@ -7,7 +7,7 @@ GPU ?= rtx-4080
 ROWS := src/tonnage/data/measurements
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help plan test check docs docs-check scores score-check bench test-trace test-train test-oracle clean
+.PHONY: help plan test check docs docs-check scores score-check bench test-trace test-train test-oracle faults clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ test-trace: $(VENV)/.dev ## count the models again with transformers on the meta
 test-oracle: $(VENV)/.test ## hold the training formulae against PyTorch on tensors without data (two minutes)
 	$(BIN)/python -m pip install -q -e '.[test-trace]'
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n auto tests/oracle src/tonnage/oracle
+
+faults: $(VENV)/.test ## hurt runs of a job without PyTorch in 112 ways and see how they end (a minute)
+	$(BIN)/python validation/faults.py --number 112
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

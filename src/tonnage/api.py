@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from tonnage.model.types import Model
 
 if TYPE_CHECKING:  # each verb imports what it needs when it is called
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
 
     from tonnage.calibrate.teach import Finding
     from tonnage.estimate.fit import Fit
@@ -29,7 +30,9 @@ if TYPE_CHECKING:  # each verb imports what it needs when it is called
     from tonnage.plan.proof import Proof
     from tonnage.plan.today import Stack
     from tonnage.plan.types import Answer, Plan, Request
+    from tonnage.record.types import Run as RunState
     from tonnage.render.types import Bundle
+    from tonnage.run.supervise import Update
     from tonnage.units import Bytes
 
 __all__ = [
@@ -45,7 +48,10 @@ __all__ = [
     "read_model",
     "read_plan",
     "read_run",
+    "run",
+    "runs",
     "score",
+    "stop",
     "weights_fit",
     "write_plan",
 ]
@@ -534,3 +540,108 @@ def deploy(plan: Plan, *, place: str = "local", num_replicas: int = 1, port: int
 
     found = find_place(place)
     return found.bundle(service_of(plan, host=found.host, num_replicas=num_replicas, port=port))
+
+
+def run(
+    target: str,
+    *,
+    to: Path | None = None,
+    data: Path | None = None,
+    num_steps: int | None = None,
+    watch: Callable[[Update], None] | None = None,
+    **patience: Any,
+) -> RunState:
+    """Start a plan here and see it to its end; a run that is there already goes on.
+
+    Parameters
+    ----------
+    target : str
+        A plan file, a bundle's folder, or a run folder.
+    to : Path
+        Where the run is kept; by default `runs/NAME` for a plan, `run` inside a bundle.
+    data : Path
+        Text to train on, where the job is one of ours.
+    num_steps : int
+        End after so many optimizer steps. [1]
+    watch : callable
+        Called with each new step and event.
+    **patience
+        Fields of `tonnage.run.types.Settings`; None leaves the default.
+
+    Returns
+    -------
+    RunState
+        At its end: finished, stopped, failed or given up, with the attempts and why each ended.
+
+    Raises
+    ------
+    RequestError
+        Nothing that can be started, a run of another plan, or one that another process supervises.
+    OutsideError
+        The run folder cannot be written.
+    """
+    from pathlib import Path
+
+    from tonnage.plan.file import LARGEST_BYTES
+    from tonnage.probe.plain_file import read_text
+    from tonnage.run.local import find_target, launch_of, settings_of
+    from tonnage.run.supervise import held, supervise
+
+    fix = "give a plan file, a folder that tonnage deploy wrote, or a run folder"
+    text = None if Path(target).is_dir() else read_text(target, LARGEST_BYTES, fix)
+    found = find_target(target, text, to)
+    plan = found.plan
+    with held(found.folder):
+        state = found.open(data=data, num_steps=num_steps)
+        launch = launch_of(found.folder, state, plan)
+        return supervise(found.folder, launch, settings_of(state, **patience), watch or (lambda _: None))
+
+
+def runs(place: Path) -> tuple[dict[str, Any], ...]:
+    """Return the runs at a place and a few folders below it, the newest first.
+
+    Parameters
+    ----------
+    place : Path
+        A folder.
+
+    Returns
+    -------
+    tuple of dict
+        `path`, `name`, `status` ("lost" where the supervisor died), `last_step`, `num_steps`, `num_attempts`,
+        `last_checkpoint`, `engine`, `kind`, `created` and `message`; a broken `run.json` is left out.
+    """
+    from tonnage.record.folder import find_runs, summary
+
+    return tuple(one for folder in find_runs(place) if (one := summary(folder)) is not None)
+
+
+def stop(folder: Path, *, wait_seconds: float = 600.0) -> dict[str, Any]:
+    """End a run with a checkpoint and wait for it.
+
+    Parameters
+    ----------
+    folder : Path
+        A run folder.
+    wait_seconds : float
+        For the checkpoint. [s]
+
+    Returns
+    -------
+    dict
+        As `runs` returns.
+
+    Raises
+    ------
+    RequestError
+        Nothing runs there.
+    OutsideError
+        It did not end in time, or its supervisor is out of reach.
+    """
+    from tonnage.record.folder import Folder, summary
+    from tonnage.run.stop import stop_run
+
+    stop_run(Folder(path=folder), wait_seconds)
+    state = summary(Folder(path=folder))
+    assert state is not None
+    return state

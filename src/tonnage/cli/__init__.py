@@ -21,7 +21,20 @@ from tonnage.errors import OutsideError, TonnageError
 from tonnage.messages import choose_language, language
 
 # In the order of the road: each verb is `tonnage.cli.<verb>.command`.
-VERBS: tuple[str, ...] = ("model", "gpus", "plan", "explain", "deploy", "prices", "calibrate", "score")
+VERBS: tuple[str, ...] = (
+    "model",
+    "gpus",
+    "plan",
+    "explain",
+    "deploy",
+    "run",
+    "runs",
+    "logs",
+    "stop",
+    "prices",
+    "calibrate",
+    "score",
+)
 
 
 def _put_help(command: click.Command) -> None:

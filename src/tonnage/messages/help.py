@@ -137,6 +137,27 @@ _PAIRS: Final = (
     ("Show the rows that are farthest off.", "显示误差最大的行。"),
     ("Exit 3 when a bound is not met.", "未达到界限时以 3 退出。"),
     ("The bounds that --check holds.", "--check 所用的界限。"),
+    # run, runs, logs, stop
+    ("Start a plan here and see it to its end: watched, restarted where that helps, resumed from its checkpoints.",
+     "在本机启动方案并看护到结束：监视、在有用时重启、从检查点继续。"),
+    ("DIR is a folder that `tonnage deploy` wrote, or a run: then it goes on. Ctrl-C stops it with a checkpoint (exit code 75), a second one at once. Exit code 3 says that starting again cannot help.",
+     "DIR 是 `tonnage deploy` 写出的目录，或一次运行的目录（此时继续运行）。Ctrl-C 写完检查点后停止（退出码 75），再按一次立即停止。退出码 3 表示重启无济于事。"),
+    ("Where the run is kept. [runs/NAME of a plan, DIR/run of a bundle]", "运行存放处。[方案为 runs/名称，目录为 DIR/run]"),
+    ("Text to train on: a file or a folder.", "训练文本：文件或文件夹。"),
+    ("End after so many optimizer steps.", "在这么多优化步后结束。"),
+    ("Time to write a checkpoint when it is stopped. [by its size]", "停止时写检查点的时间。[按其大小]"),
+    ("A step without a sign of life for so long is hung. [120, or ten times a step]",
+     "一步在这么久没有动静即视为卡住。[120，或十倍步时]"),
+    ("Stop with a checkpoint when this cloud announces that it takes the machine.",
+     "当此云通知将收回机器时，写完检查点后停止。"),
+    ("List runs, the newest first: status, step, attempts, last checkpoint.", "列出运行，最新的在前：状态、步、尝试次数、最后的检查点。"),
+    ("Show what the ranks of a run printed.", "显示一次运行各 rank 的输出。"),
+    ("Only this rank; by default every file, the launcher's first.", "只看此 rank；默认全部文件，启动器的在前。"),
+    ("This attempt. [the last]", "第几次尝试。[最后一次]"),
+    ("Go on as it is written, until the run ends.", "随写随看，直到运行结束。"),
+    ("End a run with a checkpoint, and say what became of it; `tonnage run RUN` goes on from there.",
+     "写完检查点后结束运行，并说明结果；`tonnage run RUN` 可从那里继续。"),
+    ("How long to wait for the checkpoint.", "等待检查点的时间。"),
 )  # fmt: skip
 
 MESSAGES: Final = {str(number): pair for number, pair in enumerate(_PAIRS)}

@@ -1,1 +1,1 @@
-"""The run folder: what a run writes and others read."""
+"""The run folder: what a run writes, and what verify, watch, diagnose and the web read."""

@@ -1,1 +1,1 @@
-"""Changes the world: starts, supervises and ends runs."""
+"""Starts a plan here and brings it to its end: the only package that changes the world."""

@@ -1,0 +1,329 @@
+"""One start of the launcher: begun behind a guard, watched for signs of life, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tonnage.messages import say
+from tonnage.record.files import tail
+from tonnage.record.folder import Folder, step_of
+from tonnage.record.types import Event, Fault, Heartbeat, Step
+from tonnage.run.processes import oom_kills, state_of
+from tonnage.run.types import End, EndKind, Launch, Settings
+
+__all__ = ["Running", "Stop"]
+
+_EXIT: Final = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
+_RANK: Final = re.compile(r"^\[rank\d+\]:\s*")
+_GUARD: Final = Path(__file__).with_name("guard.py")
+_TAIL_BYTES: Final = 1 << 18
+_MEDIAN_STEPS: Final = 50
+_LEAST_STEPS: Final = 5  # before their median counts
+_SLOW_PHASES: Final = re.compile(r"start|load|compil|init|resum|prepar|warm", re.IGNORECASE)
+_SAVE_PHASES: Final = re.compile(r"sav|checkpoint|stop", re.IGNORECASE)
+
+
+class Stop:
+    """Whether the run was asked to stop, and how: set by signals and by notices, read by whoever waits."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self.is_urgent = False
+        self.grace_seconds: float | None = None
+        self._reader, self._writer = os.pipe()
+        for end in (self._reader, self._writer):
+            os.set_blocking(end, False)
+
+    def ask(self, reason: str, grace_seconds: float | None = None) -> None:
+        """Ask to stop; with a second Ctrl-C, at once."""
+        self.is_urgent = self.is_urgent or (reason == "SIGINT" == self.reason)
+        self.reason = self.reason or reason
+        self.grace_seconds = grace_seconds if self.grace_seconds is None else self.grace_seconds
+        with contextlib.suppress(OSError):
+            os.write(self._writer, b".")
+
+    def wait(self, seconds: float, *others: int) -> None:
+        """Sleep until asked, until one of the other descriptors is ready, or until the time is over."""
+        ready, _, _ = select.select([self._reader, *others], [], [], max(0.0, seconds))
+        if self._reader in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._reader, 64)
+
+    def close(self) -> None:
+        """Give the pipe back."""
+        os.close(self._reader)
+        os.close(self._writer)
+
+
+class Running:
+    """An attempt that runs."""
+
+    def __init__(self, folder: Folder, number: int, launch: Launch, settings: Settings) -> None:
+        self.folder, self.number, self._launch, self._settings = folder, number, launch, settings
+        self.steps: list[Step] = []  # of rank 0 in this attempt, the last ones
+        self.last_step: int | None = None
+        self._offset = _size(folder.metrics(0))
+        self._beats: dict[int, tuple[Heartbeat, float]] = {}
+        self._moved: set[int] = set()  # ranks that did a step in this attempt
+        self._begun = time.monotonic()
+        self._oom_kills = oom_kills()
+        self._expected_seconds: float | None = None
+        self._clear_heartbeats()
+        self._guard = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        launch, logs = self._launch, self.folder.logs(self.number)
+        grace = self._settings.grace_seconds
+        words = [str(self.folder.path), str(logs), str(grace), str(launch.ranks), "--", *launch.command]
+        return subprocess.Popen(  # noqa: S603  the command of the bundle, as given
+            [sys.executable, "-I", "-S", str(_GUARD), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=launch.folder,
+            env={**os.environ, **launch.env},
+            start_new_session=True,
+        )
+
+    def _clear_heartbeats(self) -> None:
+        """Take away what an earlier attempt's ranks wrote: their numbers may be other processes by now."""
+        if self.folder.heartbeats.is_dir():
+            for path in self.folder.heartbeats.iterdir():
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+    @property
+    def guard_pid(self) -> int:
+        """Number of the guard's process."""
+        return self._guard.pid
+
+    def expect(self, step_seconds: float | None) -> None:
+        """Say how long the plan expects a step to take."""
+        self._expected_seconds = step_seconds
+
+    def watch(self, stop: Stop, tell: Callable[[Running], None]) -> End:
+        """Wait for the end, whatever it is; `tell` hears of every look."""
+        handle = os.pidfd_open(self._guard.pid) if hasattr(os, "pidfd_open") else None
+        others = () if handle is None else (handle,)
+        hung: Heartbeat | None = None
+        ordered_until: float | None = None
+        try:
+            while self._guard.poll() is None:
+                stop.wait(self._settings.tick_seconds, *others)
+                self._look()
+                tell(self)
+                if stop.reason and ordered_until is None:
+                    ordered_until = time.monotonic() + self._grace(stop)
+                    self._order(b"T")
+                elif ordered_until is not None and (stop.is_urgent or time.monotonic() > ordered_until):
+                    self._order(b"K")
+                elif ordered_until is None and hung is None and (hung := self._hung()) is not None:
+                    self._end_hung(hung)
+        finally:
+            if handle is not None:
+                os.close(handle)
+        if self._guard.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._guard.stdin.close()
+        self._look()
+        tell(self)
+        return self._end(stop, hung)
+
+    def kill(self) -> None:
+        """End everything now."""
+        self._order(b"K")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._guard.wait(15)
+        if self._guard.poll() is None:
+            self._guard.kill()
+
+    def _grace(self, stop: Stop) -> float:
+        own = self._settings.grace_seconds
+        return own if stop.grace_seconds is None else min(own, stop.grace_seconds)
+
+    def _order(self, letter: bytes) -> None:
+        assert self._guard.stdin is not None
+        with contextlib.suppress(OSError, ValueError):  # it has ended, or was told all
+            self._guard.stdin.write(letter)
+            self._guard.stdin.flush()
+
+    def _look(self) -> None:
+        """Read what is new in the run folder."""
+        now = time.monotonic()
+        for beat in self.folder.heartbeat():
+            known = self._beats.get(beat.rank)
+            if known is None or known[0] != beat:
+                if known is not None and known[0].step != beat.step and known[0].step is not None:
+                    self._moved.add(beat.rank)
+                self._beats[beat.rank] = (beat, now)
+        lines, self._offset = tail(self.folder.metrics(0), self._offset)
+        found = [step for line in lines if (step := step_of(line)) is not None]
+        self.steps = [*self.steps, *found][-_MEDIAN_STEPS:]
+        if found:
+            self.last_step = found[-1].step
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether the job is beyond its start."""
+        return bool(self.steps) or bool(self._moved)
+
+    def beats(self) -> tuple[Heartbeat, ...]:
+        """Return what each rank did last."""
+        return tuple(beat for _, (beat, _) in sorted(self._beats.items()))
+
+    def step_deadline_seconds(self) -> float:
+        """Return after what silence a step counts as hung."""
+        taken = [step.step_seconds for step in self.steps if step.step_seconds is not None]
+        measured = statistics.median(taken) if len(taken) >= _LEAST_STEPS else None
+        expected = measured if measured is not None else self._expected_seconds
+        return max(self._settings.least_step_seconds, self._settings.step_factor * (expected or 0.0))
+
+    def _deadline_seconds(self, beat: Heartbeat) -> float:
+        step = self.step_deadline_seconds()
+        if _SAVE_PHASES.search(beat.phase):
+            return max(self._settings.save_seconds, step)
+        if beat.rank not in self._moved or _SLOW_PHASES.search(beat.phase):
+            return max(self._settings.start_seconds, step)
+        return step
+
+    def _hung(self) -> Heartbeat | None:
+        """Return the rank that is silent for too long; of several the one that is stopped, else the one behind."""
+        if self._launch.is_server:
+            return None
+        now = time.monotonic()
+        if not self._beats:
+            silent = now - self._begun > self._settings.start_seconds
+            return Heartbeat(rank=0, step=None, phase="starting", time=None, pid=None) if silent else None
+        late = [beat for beat, seen in self._beats.values() if now - seen > self._deadline_seconds(beat)]
+        if not late:
+            return None
+        return min(late, key=lambda beat: (not _is_stopped(beat), -1 if beat.step is None else beat.step, beat.rank))
+
+    def _end_hung(self, hung: Heartbeat) -> None:
+        """Save what tells why, then kill."""
+        known = self._beats.get(hung.rank)
+        silent = time.monotonic() - (known[1] if known else self._begun)
+        self.tell(
+            "hang", rank=hung.rank, step=hung.step, phase=hung.phase, silent_seconds=round(silent, 3),
+            states={str(beat.rank): state_of(beat.pid) for beat in self.beats() if beat.pid is not None},
+        )  # fmt: skip
+        before = _names(self.folder.dumps)
+        self._order(b"D")
+        until = time.monotonic() + self._settings.dump_seconds
+        able = sum(not _is_stopped(beat) for beat in self.beats())
+        while time.monotonic() < until and self._guard.poll() is None:
+            if able and len(_names(self.folder.dumps) - before) >= able:
+                break
+            time.sleep(min(0.05, self._settings.dump_seconds))
+        self.tell("dumps_saved", files=sorted(_names(self.folder.dumps) - before))
+        self._order(b"K")
+
+    def tell(self, event: str, *, rank: int | None = None, step: int | None = None, **more: object) -> None:
+        """Write an event; a full disk is no reason to stop."""
+        with contextlib.suppress(OSError):
+            self.folder.tell(Event(time=time.time(), event=event, attempt=self.number, rank=rank, step=step, more=more))
+
+    def _end(self, stop: Stop, hung: Heartbeat | None) -> End:
+        code = self._guard.returncode
+        code = 128 - code if code < 0 else code
+        codes = self._exit_codes(code)
+        fault = next(iter(self.folder.faults(self.number)), None)
+        step, rank = self._place(fault)
+        known: dict[str, Any] = {
+            "exit_code": code,
+            "exit_codes": codes,
+            "step": step,
+            "reached": self.last_step,
+            "rank": rank,
+        }
+        if hung is not None:
+            words = say("run.hang", phase=hung.phase or "?")
+            if _is_stopped(hung):
+                words = say("run.hang_stopped")
+            return End(kind=EndKind.HANG, type="hang", message=words, **{**known, "step": hung.step, "rank": hung.rank})
+        if code == 0 and not (stop.reason and self._launch.is_server):
+            return End(kind=EndKind.FINISHED, **known)
+        if stop.reason:
+            return End(kind=EndKind.STOPPED, type="", message=stop.reason, **known)
+        first = next((one for one in codes.values() if one), code)
+        return _judge(fault, first, self._words(code, codes), known, is_oom=self._is_oom())
+
+    def _is_oom(self) -> bool:
+        now = oom_kills()
+        return now is not None and self._oom_kills is not None and now > self._oom_kills
+
+    def _place(self, fault: Fault | None) -> tuple[int | None, int | None]:
+        if fault is not None:
+            return fault.step, fault.rank
+        done = [beat.step for beat in self.beats() if beat.step is not None]
+        return (min(done) if done else self.last_step), None
+
+    def _exit_codes(self, code: int) -> dict[str, int]:
+        """Return the codes of ranks that torch's launcher names, else that of the only rank."""
+        text = "".join(_end_of(path) for path in (self.folder.logs(self.number) / "launcher.log",
+                                                   self.folder.log(self.number, 0)))  # fmt: skip
+        found = {rank: int(number) for number, rank in _EXIT.findall(text)}
+        return found or ({"0": code} if self._launch.ranks == 1 else {})
+
+    def _words(self, code: int, codes: Mapping[str, int]) -> str:
+        """Return the last line that was printed by whoever failed first, where no rank told what it ended of."""
+        ranks = [int(rank) for rank, one in codes.items() if one]
+        paths = [self.folder.log(self.number, rank) for rank in ranks[:1]]
+        for path in (*paths, self.folder.logs(self.number) / "launcher.log", self.folder.log(self.number, 0)):
+            lines = [line for line in _end_of(path).splitlines() if line.strip() and not _EXIT.search(line)]
+            if lines:
+                return _RANK.sub("", lines[-1].strip())[:300]
+        return say("run.code", code=code)
+
+
+def _judge(fault: Fault | None, first: int, words: str, known: Mapping[str, Any], *, is_oom: bool) -> End:
+    """Return what kind of end it was, by the code of the process that ended first."""
+    told = {"type": "" if fault is None else fault.type, "message": words if fault is None else fault.message}
+    if first == 75:
+        return End(kind=EndKind.LEFT, message=say("run.left"), **known)
+    if first < 0 or first > 128:
+        number = -first if first < 0 else first - 128
+        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+        message = say("run.oom_killed") if is_oom and number == signal.SIGKILL else ""
+        return End(kind=EndKind.KILLED, type=name, message=message, **known)
+    if first in (4, 126, 127):
+        return End(kind=EndKind.MISSING, **told, **known)
+    return End(kind=EndKind.REQUEST if first == 2 else EndKind.ERROR, **told, **known)
+
+
+def _is_stopped(beat: Heartbeat) -> bool:
+    return beat.pid is not None and state_of(beat.pid) in ("T", "t")
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _names(folder: Path) -> set[str]:
+    try:
+        return {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    except OSError:
+        return set()
+
+
+def _end_of(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, _size(path) - _TAIL_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

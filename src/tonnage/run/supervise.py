@@ -1,0 +1,260 @@
+"""Brings a run to its end: one attempt after another as long as that helps, with `run.json` true at every instant."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from tonnage.errors import OutsideError, RequestError
+from tonnage.messages import say
+from tonnage.record.checkpoints import checkpoints
+from tonnage.record.folder import Folder
+from tonnage.record.lock import Lock, holder
+from tonnage.record.types import Attempt, Event, Heartbeat, Run, Status, Step
+from tonnage.run.attempt import Running, Stop
+from tonnage.run.checkpoints import make_ready
+from tonnage.run.guard import SUBREAPER, prctl
+from tonnage.run.notices import watch_notices
+from tonnage.run.policy import decide
+from tonnage.run.processes import KEY, end_leftovers, leftovers, mark_of
+from tonnage.run.types import Decision, End, EndKind, Launch, Settings, Verdict
+
+__all__ = ["Update", "held", "supervise"]
+
+_SERVED_SECONDS: Final = 300.0  # a server that ran so long starts with a clean sheet
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_STATUS: Final = {
+    Verdict.FINISH: Status.FINISHED,
+    Verdict.STOP: Status.STOPPED,
+    Verdict.GIVE_UP: Status.GIVEN_UP,
+    Verdict.FAIL: Status.FAILED,
+}
+
+
+class Update:
+    """What whoever watches is told: the run, and the figures of a step or an event where there is one."""
+
+    __slots__ = ("beats", "event", "run", "step")
+
+    def __init__(
+        self, run: Run, *, step: Step | None = None, event: Event | None = None, beats: tuple[Heartbeat, ...] = ()
+    ) -> None:
+        self.run, self.step, self.event, self.beats = run, step, event, beats
+
+
+def supervise(folder: Folder, launch: Launch, settings: Settings, watch: Callable[[Update], None]) -> Run:
+    """Start what is to run and see it to its end.
+
+    Parameters
+    ----------
+    folder : Folder
+        With a `run.json`, held by the caller; attempts that it tells of are resumed from.
+    launch : Launch
+        What each attempt starts.
+    settings : Settings
+        Patience.
+    watch : callable
+        Called with an `Update` at each new step and event.
+
+    Returns
+    -------
+    Run
+        At its end; `exit_code` is what the command line ends with.
+
+    Raises
+    ------
+    OutsideError
+        The run folder cannot be written.
+    """
+    stop = Stop()
+    try:
+        with _signals(stop), watch_notices(settings.notice, settings.notice_url, stop.ask):
+            return _Supervisor(folder, launch, settings, watch, stop).run()
+    except OSError as error:
+        what = say("run.cannot_write", reason=error.strerror or error)
+        raise OutsideError(what, where=str(folder.path)[:200], fix=say("run.fix_room")) from None
+    finally:
+        stop.close()
+
+
+@contextlib.contextmanager
+def held(folder: Folder) -> Iterator[None]:
+    """Hold a run folder against other supervisors.
+
+    Raises
+    ------
+    RequestError
+        Another one is alive.
+    """
+    lock = Lock(folder.lock_file)
+    if not lock.take(mark_of(os.getpid())):
+        who = holder(folder.lock_file) or {}
+        fix = say("run.fix_alive", path=str(folder.path))
+        raise RequestError(say("run.alive", pid=who.get("pid", "?")), where=str(folder.path)[:200], fix=fix)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def _signals(stop: Stop) -> Iterator[None]:
+    """Let signals ask for a stop; only a process's first thread can hear them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    try:
+        for number in _SIGNALS:
+            signal.signal(number, lambda got, _: stop.ask(signal.Signals(got).name))
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Supervisor:
+    def __init__(
+        self, folder: Folder, launch: Launch, settings: Settings, watch: Callable[[Update], None], stop: Stop
+    ) -> None:
+        self._folder, self._launch, self._settings, self._watch, self._stop = folder, launch, settings, watch, stop
+        self._run = folder.read()
+        self._written = self._run
+        self._told_step: int | None = None
+        self._ends: list[End] = []
+        prctl(SUBREAPER, 1)  # what a killed guard leaves becomes ours, and is found by its mark
+
+    def run(self) -> Run:
+        """Return the run at its end."""
+        self._clear_up()
+        while True:
+            decision = self._attempt()
+            if decision.verdict is not Verdict.RESTART:
+                return self._close(decision)
+            self._tell("restart", why=decision.why, wait_seconds=decision.wait_seconds)
+            self._pause(decision.wait_seconds)
+            if self._stop.reason:
+                return self._close(Decision(verdict=Verdict.STOP, why=self._stop.reason, exit_code=75))
+
+    def _pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not self._stop.reason and (left := until - time.monotonic()) > 0:
+            self._stop.wait(left)
+
+    def _clear_up(self) -> None:
+        """End what a dead supervisor left, and close its attempt."""
+        if leftovers(self._run.key):
+            self._tell("leftovers", why=say("run.leftovers"))
+            num = end_leftovers(self._run.key, self._settings.grace_seconds)
+            self._tell("leftovers_ended", num_killed=num)
+        if self._run.attempts and self._run.attempts[-1].ended is None:
+            lost = replace(self._run.attempts[-1], ended=self._last_sign(), reason=str(EndKind.LOST))
+            self._put(attempts=(*self._run.attempts[:-1], lost))
+
+    def _last_sign(self) -> float:
+        times = [beat.time for beat in self._folder.heartbeat() if beat.time is not None]
+        return max([self._run.attempts[-1].started, *times])
+
+    def _attempt(self) -> Decision:
+        number = self._run.attempts[-1].number + 1 if self._run.attempts else 0
+        ready = make_ready(self._folder, number)
+        for name, fault in ready.damaged:
+            self._hear("checkpoint_skipped", why=f"{name}: {fault}")
+        self._told_step = ready.step
+        attempt = Attempt(number=number, started=time.time(), resumed_from_step=ready.step)
+        self._put(
+            status=Status.STARTING, attempts=(*self._run.attempts, attempt), last_checkpoint=ready.name,
+            message="", exit_code=None,
+        )  # fmt: skip
+        running = Running(self._folder, number, self._with_env(number), self._settings)
+        running.expect(self._run.predicted.step_seconds_high or self._run.predicted.step_seconds)
+        self._tell("attempt", pid=running.guard_pid, resumed_from_step=ready.step)
+        try:
+            end = running.watch(self._stop, self._look)
+        except BaseException:
+            running.kill()
+            raise
+        end_leftovers(self._run.key, 0.0)  # none, unless the guard itself was killed
+        self._keep(end)
+        seconds = time.time() - attempt.started
+        self._ends = [end] if self._launch.is_server and seconds > _SERVED_SECONDS else [*self._ends, end]
+        return decide(self._ends, self._settings, is_server=self._launch.is_server)
+
+    def _with_env(self, number: int) -> Launch:
+        env = {
+            **self._launch.env,
+            KEY: self._run.key,
+            "TONNAGE_RUN_DIR": str(self._folder.path),
+            "TONNAGE_ATTEMPT": str(number),
+        }
+        return replace(self._launch, env=env)
+
+    def _look(self, running: Running) -> None:
+        """Pass on what is new, and let `run.json` follow it."""
+        new = [step for step in running.steps if self._is_new(step)]
+        if self._run.status is Status.STARTING and (running.is_moving or self._launch.is_server):
+            self._put(status=Status.RUNNING)
+        for step in new:
+            self._told_step = step.step
+            self._watch(Update(self._run, step=step, beats=running.beats()))
+        if new:
+            self._put(last_step=new[-1].step, is_late=True)
+
+    def _is_new(self, step: Step) -> bool:
+        return self._told_step is None or step.step > self._told_step
+
+    def _keep(self, end: End) -> None:
+        """Write how an attempt ended."""
+        attempt = replace(
+            self._run.attempts[-1],
+            ended=time.time(), exit_code=end.exit_code, exit_codes=end.exit_codes, reason=str(end.kind),
+            detail=end.detail, last_step=end.reached,
+        )  # fmt: skip
+        newest = next(iter(checkpoints(self._folder.checkpoints)), None)
+        self._put(
+            attempts=(*self._run.attempts[:-1], attempt),
+            last_checkpoint=None if newest is None else newest.name,
+            last_step=end.reached if end.reached is not None else self._run.last_step,
+        )
+        self._tell("attempt_ended", reason=attempt.reason, detail=attempt.detail, step=end.step)
+
+    def _close(self, decision: Decision) -> Run:
+        message = decision.why
+        if decision.verdict is Verdict.STOP:
+            name = self._run.last_checkpoint
+            message = say("run.stopped_at", name=name) if name else say("run.stopped_without")
+        self._put(status=_STATUS[decision.verdict], message=message, exit_code=decision.exit_code)
+        self._tell(str(self._run.status), why=message)
+        return self._run
+
+    def _put(self, *, is_late: bool = False, **changes: Any) -> None:
+        """Change the run and write it; where the disk is full the old text stays, whole, until there is room."""
+        self._run = replace(self._run, **changes)
+        if is_late and self._written.status is self._run.status and time.monotonic() < self._next_write:
+            return
+        self._next_write = time.monotonic() + 1.0
+        try:
+            self._folder.write(self._run)
+            self._written = self._run
+        except OSError:
+            if not self._run.attempts:
+                raise
+
+    _next_write = 0.0
+
+    def _tell(self, event: str, *, step: int | None = None, **more: Any) -> None:
+        number = self._run.attempts[-1].number if self._run.attempts else None
+        told = Event(time=time.time(), event=event, attempt=number, step=step, more=more)
+        with contextlib.suppress(OSError):
+            self._folder.tell(told)
+        self._watch(Update(self._run, event=told))
+
+    def _hear(self, event: str, **more: Any) -> None:
+        """Tell whoever watches of an event that is written already."""
+        self._watch(Update(self._run, event=Event(time=time.time(), event=event, more=more)))

@@ -1,0 +1,128 @@
+"""Notices of three clouds, from a metadata address on loopback; nothing waits where nobody answers."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from tonnage.run import notices
+
+
+def soon(seconds):
+    return datetime.now(tz=UTC) + timedelta(seconds=seconds)
+
+
+class Metadata(BaseHTTPRequestHandler):
+    cloud, is_taken = "aws", False
+
+    def do_PUT(self):
+        if (
+            self.cloud == "aws"
+            and self.path == "/latest/api/token"
+            and self.headers["X-aws-ec2-metadata-token-ttl-seconds"]
+        ):
+            self.answer("secret")
+        else:
+            self.send_error(404)
+
+    def do_GET(self):
+        headers, path = self.headers, self.path
+        if self.cloud == "aws" and path == "/latest/meta-data/spot/instance-action":
+            if headers["X-aws-ec2-metadata-token"] != "secret":
+                self.send_error(401)
+            elif self.is_taken:
+                self.answer(json.dumps({"action": "terminate", "time": soon(120).strftime("%Y-%m-%dT%H:%M:%SZ")}))
+            else:
+                self.send_error(404)
+        elif (
+            self.cloud == "gcp"
+            and path == "/computeMetadata/v1/instance/preempted"
+            and headers["Metadata-Flavor"] == "Google"
+        ):
+            self.answer("TRUE" if self.is_taken else "FALSE")
+        elif (
+            self.cloud == "azure"
+            and path.startswith("/metadata/scheduledevents?api-version=")
+            and headers["Metadata"] == "true"
+        ):
+            event = {"EventType": "Preempt", "NotBefore": format_datetime(soon(40), usegmt=True)}
+            self.answer(json.dumps({"DocumentIncarnation": 1, "Events": [event] if self.is_taken else []}))
+        else:
+            self.send_error(404)
+
+    def answer(self, text):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def metadata():
+    handler = type("Handler", (Metadata,), {})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield handler, f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.mark.parametrize(("cloud", "least", "most"), [("aws", 100, 111), ("gcp", 10, 30), ("azure", 20, 31)])
+def test_a_notice_is_read(metadata, cloud, least, most):
+    handler, url = metadata
+    handler.cloud = cloud
+    assert notices.read_notice(cloud, url) is None
+    handler.is_taken = True
+    notice = notices.read_notice(cloud, url)
+    assert notice.cloud == cloud
+    assert least < notice.seconds_left < most
+
+
+@pytest.mark.parametrize("other", [("aws", "gcp"), ("gcp", "azure"), ("azure", "aws")])
+def test_another_cloud_does_not_answer(metadata, other):
+    handler, url = metadata
+    handler.cloud = other[0]
+    with pytest.raises(OSError, match="no"):
+        notices.read_notice(other[1], url)
+
+
+def test_who_answers_is_found_and_asked(metadata):
+    handler, url = metadata
+    handler.cloud = "gcp"
+    asked = threading.Event()
+    found = []
+    with notices.watch_notices("auto", url, lambda *words: (found.append(words), asked.set()), 0.02):
+        time.sleep(0.1)
+        assert not found
+        handler.is_taken = True
+        assert asked.wait(5)
+    assert found[0][0] == "gcp notice"
+
+
+def test_nothing_waits_where_nobody_answers():
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        begun = time.monotonic()
+        with notices.watch_notices("aws", f"http://127.0.0.1:{silent.getsockname()[1]}", lambda *_: None):
+            pass
+        assert time.monotonic() - begun < 0.5
+        with pytest.raises(OSError, match="timed out"):
+            notices.read_notice("aws", f"http://127.0.0.1:{silent.getsockname()[1]}")
+
+
+def test_off_is_off(monkeypatch):
+    monkeypatch.setattr(notices, "read_notice", lambda *_: pytest.fail("asked"))
+    with notices.watch_notices("off", None, lambda *_: None, 0.0):
+        time.sleep(0.02)

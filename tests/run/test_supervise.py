@@ -1,0 +1,223 @@
+"""Runs of the fake job under a real supervisor: each end, and what the run folder says of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from validation.fake_bundle import write_bundle
+from validation.faults import FAST, Fault, Trial, fake_job
+
+from tonnage import api
+from tonnage.errors import OutsideError, RequestError
+from tonnage.record import environment
+from tonnage.record.folder import Folder
+from tonnage.record.types import Status
+from tonnage.run import guard, processes
+
+QUICK = {**FAST, "least_step_seconds": 1.0, "tick_seconds": 0.01}
+
+
+def run(bundle, **patience):
+    return api.run(str(bundle), **{**QUICK, **patience})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return Folder(path=tmp_path / "bundle" / "run")
+
+
+def bundle(tmp_path, **job):
+    return write_bundle(tmp_path / "bundle", **{"num_steps": 8, "save_every": 4, "save_seconds": 0.0, **job})
+
+
+def test_a_run_ends_finished(tmp_path, folder, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_0123456789")
+    updates = []
+    state = api.run(str(bundle(tmp_path)), watch=updates.append, **QUICK)
+    assert state == folder.read()
+    assert (state.status, state.exit_code, state.last_step, state.last_checkpoint) == (
+        Status.FINISHED,
+        0,
+        8,
+        "step-00000008",
+    )
+    assert [step.step for step in folder.steps(1)] == list(range(1, 9))
+    assert [update.step.step for update in updates if update.step] == list(range(1, 9))
+    assert "[rank1]: step 8" in folder.log(0, 1).read_text()
+    assert "[rank0]: step 8" in folder.log(0, 0).read_text()
+    for path in folder.path.rglob("*"):
+        if path.is_file():
+            assert b"hf_0123456789" not in path.read_bytes(), path
+    with pytest.raises(RequestError, match="finished"):
+        run(tmp_path / "bundle")
+    assert processes.leftovers(state.key) == ()
+
+
+def test_more_steps_go_on_from_the_end(tmp_path, folder):
+    first = run(bundle(tmp_path))
+    second = api.run(str(folder.path), num_steps=12, **QUICK)
+    assert (second.last_step, second.attempts[1].resumed_from_step, second.key) == (12, 8, first.key)
+    assert json.loads((folder.bundle / "job.json").read_text())["training_arguments"] == {"max_steps": 12}
+
+
+def test_the_same_error_at_the_same_step_twice_is_given_up(tmp_path, folder):
+    state = run(bundle(tmp_path, fail_at=6))
+    assert (state.status, state.exit_code, len(state.attempts)) == (Status.GIVEN_UP, 3, 2)
+    assert "ValueError: broken at" in state.message
+    assert state.attempts[0].exit_codes["0"] in (1, -9)
+    assert (state.attempts[1].resumed_from_step, state.attempts[1].reason) == (4, "error")
+    assert [event.event for event in folder.events() if event.event in ("restart", "given_up")] == [
+        "restart",
+        "given_up",
+    ]
+
+
+@pytest.mark.parametrize(("code", "status"), [(2, Status.FAILED), (4, Status.FAILED)])
+def test_what_starting_again_cannot_mend_is_not_started_again(tmp_path, code, status):
+    state = run(bundle(tmp_path, exit_with=code, num_ranks=1))
+    assert (state.status, state.exit_code, len(state.attempts)) == (status, code, 1)
+
+
+def test_a_missing_program_ends_with_4(tmp_path):
+    place = bundle(tmp_path)
+    (place / "start.sh").write_text("exec no-such-launcher train.py\n")
+    state = run(place)
+    assert (state.exit_code, state.attempts[0].exit_code) == (4, 127)
+    assert "no-such-launcher" in state.message
+
+
+def test_nan_at_the_same_step_twice_is_given_up(tmp_path):
+    state = run(bundle(tmp_path, nan_at=3, nan_always=True))
+    assert (state.status, state.exit_code) == (Status.GIVEN_UP, 3)
+    assert "FloatingPointError" in state.message
+
+
+def test_a_hang_is_seen_told_and_ended(tmp_path, folder):
+    state = run(bundle(tmp_path, hang_at=6, hang_rank=1))
+    assert [one.reason for one in state.attempts] == ["hang", "finished"]
+    (told,) = (event for event in folder.events() if event.event == "hang")
+    assert (told.attempt, told.step) == (0, 5)
+    stacks = sorted(path.name for path in folder.dumps.iterdir())
+    assert stacks == ["attempt-000-rank-00000.stacks.txt", "attempt-000-rank-00001.stacks.txt"]
+    assert "maybe_fail" in (folder.dumps / stacks[1]).read_text()
+
+
+def stop_soon(folder, number=signal.SIGTERM, step=3):
+    """Send this process a signal once the run has reached a step."""
+
+    def wait():
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            if any((beat.step or 0) >= step for beat in folder.heartbeat()):
+                os.kill(os.getpid(), number)
+                return
+            time.sleep(0.005)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+def test_a_stop_leaves_a_checkpoint_and_the_next_start_goes_on(tmp_path, folder):
+    place = bundle(tmp_path, num_steps=60, save_every=50)
+    thread = stop_soon(folder)
+    state = run(place)
+    thread.join()
+    assert (state.status, state.exit_code) == (Status.STOPPED, 75)
+    saved = int(state.last_checkpoint.removeprefix("step-"))
+    assert 3 <= saved < 60
+    assert state.attempts[0].exit_codes == {"0": 75, "1": 75}
+    later = run(place)
+    assert (later.status, later.attempts[1].resumed_from_step) == (Status.FINISHED, saved)
+
+
+def test_a_job_that_does_not_stop_is_killed_after_its_grace(tmp_path, folder):
+    place = bundle(tmp_path, num_steps=60, hang_at=4, hang_always=True)
+    thread = stop_soon(folder)
+    state = run(place, grace_seconds=0.3, least_step_seconds=30.0)
+    thread.join()
+    assert (state.status, state.exit_code, state.last_checkpoint) == (Status.STOPPED, 75, None)
+    assert processes.leftovers(state.key) == ()
+
+
+def test_another_supervisor_is_told_of_and_stopped(tmp_path, folder):
+    job = fake_job(2, 500)
+    trial = Trial(job, Fault(number=0, job=job.name, kind="", rank=0, step=1), tmp_path)
+    trial.start()
+    assert trial.wait(lambda: trial.pid(0))
+    with pytest.raises(RequestError, match=f"process {trial.supervisor} runs it"):
+        api.run(str(trial.run.path))
+    told = api.stop(trial.run.path)
+    assert trial.end() == 75
+    assert (told["status"], told["last_checkpoint"]) == ("stopped", trial.run.read().last_checkpoint)
+    with pytest.raises(RequestError, match="nothing runs"):
+        api.stop(trial.run.path)
+
+
+def test_what_a_dead_supervisor_left_is_stopped(tmp_path):
+    job = fake_job(1, 500)
+    trial = Trial(job, Fault(number=0, job=job.name, kind="", rank=0, step=1), tmp_path)
+    trial.start()
+    assert trial.wait(lambda: trial.pid(0))
+    os.kill(trial.supervisor, signal.SIGKILL)
+    trial.end()
+    assert api.runs(tmp_path)[0]["status"] == "lost"
+    assert api.stop(trial.run.path)["status"] == "stopped"
+    state = trial.run.read()
+    assert state.attempts[-1].reason == "lost"
+    assert processes.leftovers(state.key) == ()
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    place = bundle(tmp_path)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("mine")
+    with pytest.raises(RequestError, match="not empty"):
+        api.run(str(place), to=mine, **QUICK)
+    assert (mine / "notes.txt").read_text() == "mine"
+    with pytest.raises(RequestError, match="neither a bundle nor a run"):
+        api.run(str(mine))
+
+
+def test_a_run_folder_that_was_cut_off_while_it_was_made_is_made_again(tmp_path):
+    place = bundle(tmp_path)
+    (place / "run" / "bundle").mkdir(parents=True)
+    (place / "run" / ".making").touch()
+    assert run(place).status is Status.FINISHED
+    assert not (place / "run" / ".making").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_no_fault_of_ours(tmp_path, monkeypatch):
+    place = bundle(tmp_path)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tonnage.run.checkpoints.newest", full)
+    with pytest.raises(OutsideError, match="No space left"):
+        run(place)
+
+
+def test_guard_and_record_hide_the_same_names():
+    assert guard._SECRET.pattern == environment._SECRET.pattern
+    assert guard._SECRET.flags == environment._SECRET.flags
+
+
+def test_a_process_of_the_same_number_is_another(monkeypatch):
+    mark = processes.mark_of(os.getpid())
+    assert processes.is_same(mark)
+    assert not processes.is_same({**mark, "start_ticks": 1})
+    assert not processes.is_same({"pid": None})
+
+
+def test_the_guard_is_alone():
+    source = Path(guard.__file__).read_text(encoding="utf-8")
+    assert not re.search(r"^(from|import) tonnage", source, re.MULTILINE)

@@ -1,0 +1,499 @@
+"""The fault campaign: runs are hurt in a seeded list of ways, and each has to end as if nothing had happened.
+
+    python validation/faults.py --number 104 --seed 1 --job fake            the supervisor alone, on arithmetic
+    python validation/faults.py --number 104 --seed 1 --job fake --write    and keep the report
+
+After each fault the run must end with the loss of the undisturbed run, resume from the newest save that was complete and
+whole when the fault came, and leave no process. What is lost, and the time from the fault to the next new step, is told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import io
+import json
+import math
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src"), str(Path(__file__).resolve().parent.parent)]
+
+from validation.fake_bundle import write_bundle  # noqa: E402
+
+from tonnage import api  # noqa: E402
+from tonnage.run import local, supervise  # noqa: E402  before any fork: a supervisor's process then starts at once
+
+assert local, supervise
+HERE = Path(__file__).resolve().parent
+PATIENCE_SECONDS = 60.0  # for anything to happen
+LARGEST_RESTARTS = 4
+COLUMNS = ("number", "job", "kind", "rank", "step", "fault_step", "resumed_from", "lost_steps", "allowed_lost_steps",
+           "recover_seconds", "attempts", "exit_code", "loss", "verdict", "what")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One fault: what is done, to which rank, once which step is reached."""
+
+    number: int
+    job: str
+    kind: str
+    rank: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job to hurt: how its bundle is made, and how patient its supervisor is."""
+
+    name: str
+    num_ranks: int
+    num_steps: int
+    save_every: int
+    make: Callable[..., Path]
+    patience: dict[str, Any] = field(default_factory=dict)
+    tolerance: float = 0.0  # of the final loss, relative
+    env: dict[str, str] = field(default_factory=dict)
+
+
+FAST = {
+    "tick_seconds": 0.02, "least_step_seconds": 2.0, "start_seconds": 20.0, "save_seconds": 4.0, "dump_seconds": 0.5,
+    "backoff_seconds": 0.02, "grace_seconds": 10.0,
+}  # fmt: skip
+
+
+def fake_job(num_ranks: int, num_steps: int = 24) -> Job:
+    """Return the job of arithmetic alone on some ranks."""
+
+    def make(folder: Path, **more: Any) -> Path:
+        return write_bundle(
+            folder,
+            num_ranks=num_ranks,
+            num_steps=num_steps,
+            save_every=6,
+            step_seconds=0.006,
+            save_seconds=0.03,
+            **more,
+        )
+
+    return Job(
+        name=f"fake-{num_ranks}", num_ranks=num_ranks, num_steps=num_steps, save_every=6, make=make, patience=FAST
+    )
+
+
+FAKES = {f"fake-{n}": fake_job(n) for n in (1, 2, 3)}
+
+
+class Trial:
+    """One run under one fault."""
+
+    def __init__(self, job: Job, fault: Fault | None, folder: Path) -> None:
+        from tonnage.record.folder import Folder
+
+        self.job, self.fault = job, fault
+        more = {"nan_at": fault.step} if fault is not None and fault.kind == "nan in a batch" else {}
+        self.bundle = job.make(folder / "bundle", **more)
+        self.run = Folder(path=folder / "run")
+        self.supervisor = 0
+        self.allowed_from: int | None = None  # the step that a resume has to start at, at the least
+        self.fault_step: int | None = None
+        self.fault_time = 0.0
+
+    def start(self) -> None:
+        """Start a supervisor in a process of its own."""
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # other threads of the test runner, which the child never uses
+            self.supervisor = os.fork()
+        if self.supervisor:
+            return
+        code = 1
+        try:
+            os.environ.update(self.job.env)
+            target = str(self.run.path) if self.run.is_run else str(self.bundle)
+            to = None if self.run.is_run else self.run.path
+            code = api.run(target, to=to, **self.job.patience).exit_code
+        except BaseException as error:  # noqa: BLE001  the code is all that the parent sees
+            with contextlib.suppress(OSError):
+                (self.run.path / "supervisor.txt").write_text(repr(error))
+        os._exit(1 if code is None else code)
+
+    def end(self) -> int:
+        """Wait for the supervisor's end and return its code."""
+        _, status = os.waitpid(self.supervisor, 0)
+        return os.waitstatus_to_exitcode(status)
+
+    def has_ended(self) -> bool:
+        """Whether the supervisor has ended; it can still be waited for."""
+        return os.waitid(os.P_PID, self.supervisor, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def wait(self, is_so: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
+        """Wait until something holds, or the run has ended."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            found = is_so()
+            if found or self.has_ended():
+                return found
+            time.sleep(0.004)
+        return None
+
+    def pid(self, rank: int) -> int | None:
+        """Return the process of a rank, once its heartbeat has reached the fault's step."""
+        for beat in self.run.heartbeat():
+            if beat.rank == rank and beat.step is not None and beat.step >= self.fault.step:
+                return beat.pid
+        return None
+
+    def saved(self) -> list[int]:
+        """Return the steps of the completed checkpoints."""
+        from tonnage.record.checkpoints import checkpoints
+
+        return [int(path.name.rpartition("-")[2]) for path in checkpoints(self.run.checkpoints)]
+
+    def note(self) -> None:
+        """Keep what had been reached when the fault came."""
+        steps = [beat.step for beat in self.run.heartbeat() if beat.step is not None]
+        self.fault_step = max(steps, default=0)
+        self.allowed_from = max(self.saved(), default=0)
+        self.fault_time = time.time()
+
+
+def kill(trial: Trial, pid: int | None, number: int = signal.SIGKILL) -> bool:
+    """Send a signal to a process and keep what had been reached."""
+    if pid is None:
+        return False
+    trial.note()
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+    return True
+
+
+def saving(trial: Trial) -> bool:
+    """Whether a checkpoint of the fault's step or a later one is being written."""
+    place = trial.run.checkpoints
+    names = [p.name for p in place.glob(".writing-step-*")] if place.is_dir() else []
+    return any(int(name.rpartition("-")[2]) >= trial.fault.step for name in names)
+
+
+def kill_rank(trial: Trial) -> bool:
+    return kill(trial, trial.wait(lambda: trial.pid(trial.fault.rank)))
+
+
+def kill_rank_in_save(trial: Trial) -> bool:
+    return bool(trial.wait(lambda: saving(trial))) and kill_now(trial)
+
+
+def kill_now(trial: Trial) -> bool:
+    found = [beat.pid for beat in trial.run.heartbeat() if beat.rank == trial.fault.rank]
+    return kill(trial, found[0] if found else None)
+
+
+def kill_supervisor(trial: Trial) -> bool:
+    return bool(trial.wait(lambda: trial.pid(0))) and kill(trial, trial.supervisor)
+
+
+def kill_supervisor_in_save(trial: Trial) -> bool:
+    return bool(trial.wait(lambda: saving(trial))) and kill(trial, trial.supervisor)
+
+
+def kill_guard(trial: Trial) -> bool:
+    if not trial.wait(lambda: trial.pid(0)):
+        return False
+    told = [event.more.get("pid") for event in trial.run.events() if event.event == "attempt"]
+    return kill(trial, told[-1])
+
+
+def kill_everything(trial: Trial) -> bool:
+    """The supervisor and the guard at one blow: the ranks are orphans of nobody."""
+    if not trial.wait(lambda: trial.pid(0)):
+        return False
+    told = [event.more.get("pid") for event in trial.run.events() if event.event == "attempt"]
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(trial.supervisor, signal.SIGSTOP)
+    return kill(trial, told[-1]) and kill(trial, trial.supervisor)
+
+
+def terminate_supervisor(trial: Trial) -> bool:
+    return bool(trial.wait(lambda: trial.pid(0))) and kill(trial, trial.supervisor, signal.SIGTERM)
+
+
+def terminate_rank(trial: Trial) -> bool:
+    return kill(trial, trial.wait(lambda: trial.pid(trial.fault.rank)), signal.SIGTERM)
+
+
+def stop_rank(trial: Trial) -> bool:
+    return kill(trial, trial.wait(lambda: trial.pid(trial.fault.rank)), signal.SIGSTOP)
+
+
+def slow_rank(trial: Trial) -> bool:
+    """Let a rank run a third of the time."""
+    pid = trial.wait(lambda: trial.pid(trial.fault.rank))
+    if pid is None:
+        return False
+    trial.note()
+    until = time.monotonic() + 0.5
+    while time.monotonic() < until and not trial.has_ended():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(0.02)
+            os.kill(pid, signal.SIGCONT)
+            time.sleep(0.01)
+    return True
+
+
+def spoil(trial: Trial, how: Callable[[Path], None]) -> bool:
+    """Damage a file of the newest checkpoint, and kill a rank so that it is asked for."""
+    from tonnage.record.checkpoints import checkpoints
+
+    if not trial.wait(lambda: max(trial.saved(), default=0) >= trial.fault.step):
+        return False
+    place = checkpoints(trial.run.checkpoints)[0]
+    files = sorted(path for path in place.rglob("*") if path.is_file())
+    how(files[trial.fault.number % len(files)])
+    done = kill_now(trial)
+    trial.allowed_from = max((step for step in trial.saved() if not place.name.endswith(f"{step:08d}")), default=0)
+    return done
+
+
+def truncate_checkpoint(trial: Trial) -> bool:
+    return spoil(trial, lambda path: os.truncate(path, path.stat().st_size // 2))
+
+
+def flip_checkpoint(trial: Trial) -> bool:
+    def flip(path: Path) -> None:
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1 << (trial.fault.number % 8)
+        path.write_bytes(data)
+
+    return spoil(trial, flip)
+
+
+def fill_disk(trial: Trial) -> bool:
+    """Let a rank write no file beyond a few bytes from now on: its next save fails."""
+    pid = trial.wait(lambda: trial.pid(trial.fault.rank))
+    if pid is None:
+        return False
+    trial.note()
+    with contextlib.suppress(ProcessLookupError):
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (64, 64))
+    return True
+
+
+def nan_in_batch(trial: Trial) -> bool:
+    """The job has it in its data, once; here it is only waited for."""
+    found = trial.wait(lambda: any(event.event == "nonfinite" for event in trial.run.events()))
+    if not found:
+        return False
+    trial.note()
+    trial.fault_step = trial.fault.step
+    return True
+
+
+KINDS: dict[str, Callable[[Trial], bool]] = {
+    "kill -9 a rank": kill_rank,
+    "kill -9 a rank in a save": kill_rank_in_save,
+    "kill -9 the supervisor": kill_supervisor,
+    "kill -9 the supervisor in a save": kill_supervisor_in_save,
+    "kill -9 the guard": kill_guard,
+    "kill -9 supervisor and guard": kill_everything,
+    "SIGTERM to the supervisor": terminate_supervisor,
+    "SIGTERM to a rank": terminate_rank,
+    "SIGSTOP a rank": stop_rank,
+    "a rank slowed 3x": slow_rank,
+    "truncated checkpoint": truncate_checkpoint,
+    "flipped bit in a checkpoint": flip_checkpoint,
+    "full disk": fill_disk,
+    "nan in a batch": nan_in_batch,
+}
+
+
+def fault_list(jobs: dict[str, Job], number: int, seed: int) -> list[Fault]:
+    """Return faults in equal shares over kinds and jobs, at random steps and ranks."""
+    chosen = random.Random(seed)
+    names, kinds = list(jobs), list(KINDS)
+    found = []
+    for n in range(number):
+        job = jobs[names[(n // len(kinds)) % len(names)]]
+        step = chosen.randint(2, job.num_steps - 3)
+        if "save" in kinds[n % len(kinds)] or "checkpoint" in kinds[n % len(kinds)]:
+            step = min(step, job.num_steps - job.save_every)  # a save is still to come
+        found.append(
+            Fault(number=n, job=job.name, kind=kinds[n % len(kinds)], rank=chosen.randrange(job.num_ranks), step=step)
+        )
+    return found
+
+
+def final_loss(trial: Trial) -> float | None:
+    """Return the loss of the last step."""
+    steps = trial.run.steps(0)
+    return steps[-1].loss if steps and steps[-1].step == trial.job.num_steps else None
+
+
+def undisturbed(job: Job, folder: Path) -> float:
+    """Return the final loss of a run that nothing happens to."""
+    trial = Trial(job, None, folder)
+    trial.start()
+    code = trial.end()
+    loss = final_loss(trial)
+    if code or loss is None:
+        told = trial.run.path / "supervisor.txt"
+        raise SystemExit(
+            f"{job.name}: the undisturbed run ended with code {code}: {told.read_text() if told.is_file() else ''}"
+        )
+    return loss
+
+
+def hurt(job: Job, fault: Fault, expected: float, folder: Path) -> dict[str, Any]:
+    """Run under a fault and return its row of the report."""
+    from tonnage.run.processes import leftovers
+
+    trial = Trial(job, fault, folder)
+    trial.start()
+    hit = KINDS[fault.kind](trial)
+    code = trial.end()
+    restarts = 0
+    while code not in (0, 2, 3, 4) and restarts < LARGEST_RESTARTS:
+        restarts += 1
+        trial.start()
+        code = trial.end()
+    run = trial.run.read()
+    left = leftovers(run.key)
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    loss = final_loss(trial)
+    later = [one for one in run.attempts if one.started >= trial.fault_time]
+    resumed = (later[0].resumed_from_step or 0) if later else None
+    allowed = max(0, (trial.fault_step or 0) - (trial.allowed_from or 0))
+    lost = None if resumed is None else max(0, (trial.fault_step or 0) - resumed)
+    wrong = []
+    if not hit:
+        wrong.append("the fault could not be made")
+    if code != 0:
+        wrong.append(f"ended with code {code}: {run.message}")
+    if loss is None or not math.isclose(loss, expected, rel_tol=job.tolerance, abs_tol=0.0):
+        wrong.append(f"final loss {loss}, undisturbed {expected}")
+    if lost is not None and lost > allowed:
+        wrong.append(f"{lost} steps lost, {allowed} allowed")
+    if left:
+        wrong.append(f"{len(left)} processes left")
+    new = [
+        step.time
+        for step in trial.run.steps(0)
+        if step.time and step.time > trial.fault_time and step.step > (trial.fault_step or 0)
+    ]
+    reasons = " > ".join(f"{one.reason}{': ' + one.detail if one.detail else ''}" for one in run.attempts)
+    return {
+        "number": fault.number, "job": fault.job, "kind": fault.kind, "rank": fault.rank, "step": fault.step,
+        "fault_step": trial.fault_step, "resumed_from": resumed, "lost_steps": lost, "allowed_lost_steps": allowed,
+        "recover_seconds": round(min(new) - trial.fault_time, 2) if new else None,
+        "attempts": len(run.attempts), "exit_code": code, "loss": loss,
+        "verdict": "; ".join(wrong) or "ok", "what": reasons[:200],
+    }  # fmt: skip
+
+
+def _hurt(words: tuple[str, Fault, float]) -> dict[str, Any]:
+    name, fault, expected = words
+    with tempfile.TemporaryDirectory(prefix="tonnage-fault-") as folder:
+        try:
+            return hurt(JOBS[name], fault, expected, Path(folder))
+        finally:
+            with contextlib.suppress(ChildProcessError):
+                while True:
+                    os.waitpid(-1, 0)
+
+
+JOBS: dict[str, Job] = dict(FAKES)
+
+
+def campaign(names: list[str], number: int, seed: int, num_workers: int) -> list[dict[str, Any]]:
+    """Run the whole list and return the rows."""
+    jobs = {name: JOBS[name] for name in names}
+    expected = {}
+    for name, job in jobs.items():
+        with tempfile.TemporaryDirectory(prefix="tonnage-fault-") as folder:
+            expected[name] = undisturbed(job, Path(folder))
+    work = [(fault.job, fault, expected[fault.job]) for fault in fault_list(jobs, number, seed)]
+    if num_workers == 1:
+        return [_hurt(one) for one in work]
+    with multiprocessing.get_context("fork").Pool(num_workers, maxtasksperchild=20) as pool:
+        return sorted(pool.imap_unordered(_hurt, work, chunksize=1), key=lambda row: row["number"])
+
+
+def as_csv(rows: list[dict[str, Any]]) -> str:
+    """Return the rows as CSV."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def as_page(rows: list[dict[str, Any]], seed: int, seconds: float) -> str:
+    """Return the report in Markdown, a line a kind; the rows are in the CSV beside it."""
+    good = sum(row["verdict"] == "ok" for row in rows)
+    lines = [
+        "# Fault campaign",
+        "",
+        (
+            f"{len(rows)} faults, seed {seed}: {good} ended as if nothing had happened. Rows: [faults.csv](faults.csv). "
+            f"`make faults` runs it again ({seconds:.0f} s here)."
+        ),
+        "",
+        "| fault | jobs | faults | ok | lost steps (most, allowed) | median time to the next step |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for kind in dict.fromkeys(row["kind"] for row in rows):
+        these = [row for row in rows if row["kind"] == kind]
+        times = sorted(row["recover_seconds"] for row in these if row["recover_seconds"] is not None)
+        lost = max((row["lost_steps"] or 0 for row in these), default=0)
+        allowed = max(row["allowed_lost_steps"] for row in these)
+        names = ", ".join(sorted({row["job"] for row in these}))
+        fine = sum(row["verdict"] == "ok" for row in these)
+        middle = f"{times[len(times) // 2]:.2f} s" if times else "–"
+        lines.append(f"| {kind} | {names} | {len(these)} | {fine} | {lost}, {allowed} | {middle} |")
+    bad = [row for row in rows if row["verdict"] != "ok"]
+    lines += ["", *(f"- {row['number']} {row['job']}, {row['kind']}: {row['verdict']}" for row in bad)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main() -> int:
+    """Run a campaign as the command line says."""
+    parser = argparse.ArgumentParser(description="Hurt runs and see how they end.")
+    parser.add_argument("--number", type=int, default=112)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--job", action="append", help="a job by name; fake: all of arithmetic")
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--write", action="store_true", help="keep FAULTS.md and faults.csv")
+    asked = parser.parse_args()
+    names = [name for one in asked.job or ["fake"] for name in (FAKES if one == "fake" else [one])]
+    begun = time.monotonic()
+    rows = campaign(names, asked.number, asked.seed, asked.workers)
+    page = as_page(rows, asked.seed, time.monotonic() - begun)
+    if asked.write:
+        (HERE / "faults.csv").write_text(as_csv(rows), encoding="utf-8")
+        (HERE / "FAULTS.md").write_text(page, encoding="utf-8")
+    print(page)
+    for row in rows:
+        if row["verdict"] != "ok":
+            print(json.dumps(row))
+    return 0 if all(row["verdict"] == "ok" for row in rows) else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())
