@@ -15,7 +15,7 @@ from functools import cache
 import yaml
 
 from tonnage import api
-from tonnage.engines import ENGINES, TRAINERS
+from tonnage.engines import ENGINES, TRAINERS, find_trainer
 from tonnage.errors import RequestError
 from tonnage.plan.request import make_request
 from tonnage.plan.types import Plan
@@ -106,30 +106,40 @@ def combinations() -> list[tuple[str, str, str]]:
     return [(program, goal, place) for goal in GOALS for program in programs(goal) for place in PLACES]
 
 
+def counted_for(program: str, goal: str) -> tuple[str, ...]:
+    """Return the engines whose plans a program runs: its own, or those that a trainer names."""
+    trainer = None if goal == SERVE else find_trainer(program)
+    return getattr(trainer, "plans_of", (program,))
+
+
 def plans(program: str, goal: str, ways: Iterable[tuple[str, str, dict]]) -> tuple[list[tuple[str, Plan]], list[str]]:
     """Return the best plan of each way with what was asked, equal ones once, and the reasons of refusals."""
     found: dict[str, tuple[str, Plan]] = {}
     reasons: list[str] = []
-    for machine, model, pins in ways:
-        request = _request(program, goal, model, MACHINES[machine], pins)
-        try:
-            answer = api.plan(request)
-        except RequestError as error:
-            reasons.append(str(error))
-            continue
-        reasons += [one.reason for one in answer.rejections]
-        for plan in answer.plans[:1]:
-            found.setdefault(
-                f"{machine} {_told_apart(plan)}", (f"{model} on {machine}, {pins or 'nothing'} pinned", plan)
-            )
+    for engine in counted_for(program, goal):
+        for machine, model, pins in ways:
+            made, refused = _asked(engine, goal, model, machine, tuple(pins.items()))
+            reasons += refused
+            asked = f"{model} on {machine}, {pins or 'nothing'} pinned"
+            for plan in made:
+                found.setdefault(f"{engine} {machine} {_told_apart(plan)}", (asked, plan))
     return list(found.values()), reasons
 
 
-def _request(program, goal, model, wanted, pins):
+@cache
+def _asked(engine: str, goal: str, model: str, machine: str, pins: tuple) -> tuple[tuple[Plan, ...], tuple[str, ...]]:
+    """Return the best plan, or none, and why others were refused."""
+    wanted = MACHINES[machine]
     load = {} if goal == SERVE else {"global_batch": 32, "tokens": 1_000_000}
     goals = {"goal": goal} if goal in (SERVE, "pretrain") else {"goal": "finetune", "finetune": goal}
-    limits = {"engines": [program], **wanted.get("limits", {})}
-    return make_request(model, **goals, load=load, pins=pins, **{**wanted, "host": HOST, "limits": limits})
+    limits = {"engines": [engine], **wanted.get("limits", {})}
+    asked = {**wanted, "host": HOST, "limits": limits}
+    request = make_request(model, **goals, load=load, pins=dict(pins), **asked)
+    try:
+        answer = api.plan(request)
+    except RequestError as error:
+        return (), (str(error),)
+    return tuple(answer.plans[:1]), tuple(one.reason for one in answer.rejections)
 
 
 def _told_apart(plan: Plan) -> str:
@@ -158,13 +168,17 @@ def written_down(program: str, goal: str, place: str, found: Iterable[tuple[str,
         for num_replicas in (1, 2) if goal == SERVE and "nothing" in what else (1,):
             bundle, refusal = None, None
             try:
-                bundle = api.deploy(plan, place=place, num_replicas=num_replicas)
+                bundle = api.deploy(plan, place=place, num_replicas=num_replicas, **_by(program, plan))
             except RequestError as error:
                 refusal = str(error)
             yield Offer(
                 program=program, goal=goal, place=place, what=f"{what}, {num_replicas} at a time", plan=plan,
                 num_replicas=num_replicas, bundle=bundle, refusal=refusal,
             )  # fmt: skip
+
+
+def _by(program: str, plan: Plan) -> dict[str, str]:
+    return {} if plan.estimate.candidate.engine == program else {"engine": program}
 
 
 def rendered(place: str | None = None, goal: str | None = None) -> list[Offer]:
@@ -203,9 +217,11 @@ def words(offer: Offer) -> list[str]:
 
 
 def shell_command(text: str) -> list[str]:
-    """Return the words that a start script replaces itself with."""
-    command = text.partition("\nexec ")[2].replace(" \\\n", " ")
-    return [_expanded(word) for word in shlex.split(command)]
+    """Return the words that a start script replaces itself with, where every condition in it holds."""
+    more = [word for held in re.findall(r"\bmore\+=\(([^)]*)\)", text) for word in shlex.split(held)]
+    command = text.partition("\nexec ")[2].partition("\n\n")[0].replace(" \\\n", " ")
+    found = [more if word == "${more[@]}" else [_expanded(word)] for word in shlex.split(command)]
+    return [word for words in found for word in words]
 
 
 def _expanded(word: str) -> str:

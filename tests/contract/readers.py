@@ -118,7 +118,7 @@ def compose(texts: Sequence[str]) -> list[str]:
             first = Path(old).read_bytes()[:200].split(b"\n")[0].decode(errors="replace")
             if first.startswith("#!") and "python" in first:
                 command = [*first[2:].split(), str(DRIVERS / "v1_compose.py")]
-                return _driven(command, [str(path) for path in paths])
+                return driven(command, [str(path) for path in paths])
             return [_alone([old, "-f", str(path), "config", "-q"]) for path in paths]
         docker = shutil.which("docker")
         if docker is None or _alone([docker, "compose", "version"]):
@@ -131,7 +131,7 @@ def _alone(command: list[str]) -> str:
     return done.stderr or ("" if done.returncode == 0 else f"exit code {done.returncode}")
 
 
-def _driven(command: Sequence[str], questions: Any, env: dict[str, str] | None = None) -> list[str]:
+def driven(command: Sequence[str], questions: Any, env: dict[str, str] | None = None) -> list[str]:
     """Ask a program that reads a list of questions as JSON and prints the list of answers as its last line."""
     done = subprocess.run(
         list(command), input=json.dumps(questions), capture_output=True, text=True, check=False,

@@ -8,7 +8,7 @@ from tests.contract.cases import combinations, offers, rendered
 
 from tonnage.render.targets import PLACES
 
-pytestmark = pytest.mark.contract
+pytestmark = [pytest.mark.contract, pytest.mark.slow]
 
 SCRIPTS = r".*\.(sh|sbatch)"
 # Reader, the files that it reads, and a change to one of them that it has to refuse.
