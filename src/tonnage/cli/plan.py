@@ -81,6 +81,11 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--network", metavar="NAME|RATE", help="Between machines, for each card: ib-ndr, eth-100, … or 400Gb/s."
             ),
+            click.option(
+                "--driver",
+                metavar="VERSION",
+                help="NVIDIA's on these machines, 535.154: engines that need newer are out.",
+            ),
             click.option("--here", is_flag=True, help="This machine as it is: free memory counts."),
             click.option("--reserve", metavar="SIZE", help='Taken of each card by desktop and others, "1 GiB".'),
             click.option("--profile", metavar="NAME", default="", help="A machine that tonnage calibrate measured."),
@@ -419,6 +424,7 @@ def _request(spec: str | None, words: dict[str, Any], adopted: Adopted | None) -
         nodes=nodes,
         host=words["host"],
         network=words["network"],
+        driver=words["driver"],
         is_here=words["here"],
         reserve=words["reserve"],
         profile="none" if words["no_profile"] else words["profile"],

@@ -105,6 +105,7 @@ class Node:
     intra_link: Link | None = None
     reserved_bytes: int = 0  # a device: desktop, other processes
     is_wddm: bool = False
+    driver: str = ""  # its version, where it is known
 
 
 @noun

@@ -74,6 +74,10 @@ _PAIRS: Final = (
         '机器本身："64 GiB ddr5-5600 x2, nvme 2 TB"。',
     ),
     ("Between machines, for each card: ib-ndr, eth-100, … or 400Gb/s.", "机器之间每张卡的网络：ib-ndr、eth-100……或 400Gb/s。"),
+    (
+        "NVIDIA's on these machines, 535.154: engines that need newer are out.",
+        "这些机器的 NVIDIA 驱动，如 535.154：需要更新驱动的引擎会被排除。",
+    ),
     ("This machine as it is: free memory counts.", "本机现状：按空闲显存计。"),
     ('Taken of each card by desktop and others, "1 GiB".', '桌面等程序在每张卡上占用的量，"1 GiB"。'),
     ("A machine that tonnage calibrate measured.", "tonnage calibrate 测量过的机器。"),

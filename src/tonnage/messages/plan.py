@@ -321,6 +321,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "change_method": ("{value} instead of {old}", "用 {value} 代替 {old}"),
     "change_engine": ("with {value}", "用 {value}"),
     "change_host": ("a host with {value}, {place}", "主机内存 {value}，{place}"),
+    "change_driver": ("driver {value} or newer", "驱动 {value} 或更新"),
     "change_drive": ("an NVMe drive of {value}, {place}", "{value} NVMe 盘，{place}"),
     "change_gpus": ("{value} of this card", "{value} 张同型卡"),
     "change_nodes": ("{num} machines with {value} of this card", "{num} 台机器，每台 {value} 张同型卡"),

@@ -74,6 +74,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "no_zero": ("{name} has no ZeRO stage {stage}", "{name} 没有 ZeRO 阶段 {stage}"),
     "no_mode": ("{name} has no recomputation '{mode}'", "{name} 没有 “{mode}” 重计算"),
     "no_offload": ("{name} keeps no {what} on the host", "{name} 不能把 {what} 放到主机内存"),
+    "unpredicted_offload": (
+        "{name} keeps {what} on the host in a way of its own that is not predicted",
+        "{name} 用自己的方式把 {what} 放到主机内存，其用量尚不能预测",
+    ),
     "offload_devices": (
         "{name} keeps quantised weights in host memory only on {num} cards or more: FSDP loads them whole onto one card",
         "{name} 至少要 {num} 张卡才能把量化权重放到主机内存：单卡时 FSDP 会把它们整个载入显存",

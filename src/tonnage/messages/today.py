@@ -12,6 +12,25 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "驱动 {driver} 对 {name} 太旧：需要 {least} 或更新",
     ),
     "driver_new": ("driver {driver} has dropped {name}: {last} at most", "驱动 {driver} 已不支持 {name}：最高 {last}"),
+    "driver_engine": (
+        "driver {driver} is too old for {title} {version}, which needs R{branch}: {cures}",
+        "驱动 {driver} 对 {title} {version} 太旧，后者需要 R{branch}：{cures}",
+    ),
+    "driver_update": ("install R{branch} or newer", "安装 R{branch} 或更新的驱动"),
+    "driver_older": ("take {title} {version}", "改用 {title} {version}"),
+    "driver_forward": (
+        "start it with CUDA's compatibility libraries (package cuda-compat; data-centre cards only)",
+        "使用 CUDA 兼容库启动（cuda-compat 包，仅限数据中心卡）",
+    ),
+    "driver_torch": (
+        "torch {version} is the newest whose wheels driver {driver} starts; newer ones need R{branch}",
+        "驱动 {driver} 能启动的最新 torch 是 {version}；更新的需要 R{branch}",
+    ),
+    "card_torch": (
+        "torch {version} is the newest whose wheels hold code for {name}",
+        "wheel 中仍含 {name} 代码的最新 torch 是 {version}",
+    ),
+    "or": (", or ", "，或"),
     "driver_other": ("{name} is served by another driver ({kind})", "{name} 使用另一种驱动（{kind}）"),
     "cuda_ok": ("CUDA {cuda} runs on {name}", "CUDA {cuda} 可在 {name} 上运行"),
     "cuda_old": (

@@ -99,6 +99,7 @@ def _said(name: str, **values: object) -> Callable[[Estimate], str]:
 
 
 def _trials(scene: Scene, price: Price) -> Iterator[Trial]:
+    yield from _newer_driver(scene)
     yield from _wider_limits(scene, price)
     yield from _exact_settings(scene)
     yield from _without_pins(scene, price)
@@ -119,6 +120,21 @@ def _trials(scene: Scene, price: Price) -> Iterator[Trial]:
         yield from _more_hardware(scene, price)
     if isinstance(load, Training):
         yield from _other_method(scene, load, price)
+
+
+def _newer_driver(scene: Scene) -> Iterator[Trial]:
+    """Yield the driver that starts what was asked for, where the one that was named does not."""
+    request = scene.request
+    if not scene.barred or not request.where.driver:
+        return
+    from tonnage.engines.drivers import floors  # noqa: PLC0415  few know their driver
+
+    named = {one.engine for one in scene.barred}
+    branches = {f"R{floors(name)[-1].branch}" for name in named if name}
+    cards = scene.cluster.node.devices
+    branches |= {card.min_driver_branch for card in cards if "" in named and card.min_driver_branch}
+    for driver in sorted(branches):
+        yield _said("driver", value=driver), replace(request, where=replace(request.where, driver=driver))
 
 
 def _wider_limits(scene: Scene, price: Price) -> Iterator[Trial]:

@@ -133,7 +133,26 @@ def _warnings(estimate: Estimate) -> Iterator[str]:
     if held and step and estimate.candidate.offload.optimizer_nvme:  # all that lies there is written once a step
         daily = format_bytes(held * DAY_SECONDS / step.best)
         yield say("plan.drive_wear", step=format_bytes(held), day=daily)
+    yield from _torch_of(estimate)
     yield from estimate.provenance.warnings
+
+
+def _torch_of(estimate: Estimate) -> Iterator[str]:
+    """Say which torch the machines start, where training software would bring one that driver or card is too old for."""
+    node = estimate.candidate.cluster.node
+    card = node.devices[0]
+    if isinstance(estimate.candidate.workload, Serving) or not (node.driver or card.max_cuda):
+        return
+    from tonnage.engines.drivers import branch_of, newest_torch  # noqa: PLC0415  few know their driver
+
+    branch, found = branch_of(node.driver), newest_torch(card, node.driver)
+    if found is None:
+        return
+    version, needed = found
+    if branch is not None and branch < needed:
+        yield say("today.driver_torch", version=version, driver=node.driver, branch=needed)
+    else:
+        yield say("today.card_torch", version=version, name=card.name)
 
 
 def _label(estimate: Estimate) -> str:
@@ -191,9 +210,12 @@ def _short(scene: Scene, explored: Explored, in_order: Sequence[Estimate]) -> It
 
 def _ruled_out(scene: Scene, explored: Explored) -> Iterator[Rejection]:
     """Yield why an engine cannot be used, what rules most of it out: where it was asked for, or nothing else was found."""
+    for one in scene.barred:  # always told: another driver is a cure
+        yield Rejection(what=one.engine or say("plan.col_gpu"), reason=one.reason)
     if (explored.kept or explored.short) and not scene.request.limits.engines:
         return
     heard = {estimate.candidate.engine for estimate in (*explored.kept, *explored.short)}
+    heard |= {one.engine for one in scene.barred}
     for engine in dict.fromkeys(one.engine for one in explored.ruled_out if one.engine not in heard):
         one = max((one for one in explored.ruled_out if one.engine == engine), key=lambda it: it.num_candidates)
         what = ", ".join(part for part in (one.engine, one.weights) if part) or say("plan.col_gpu")

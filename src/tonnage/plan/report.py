@@ -113,6 +113,7 @@ def request_object(request: Request) -> dict[str, Any]:
         "num_nodes": where.num_nodes,
         "host": where.host,
         "network": where.network,
+        "driver": where.driver or None,
         "here": where.is_here,
         "pins": dict(request.pins),
         "engines": list(request.limits.engines),

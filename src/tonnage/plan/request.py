@@ -86,6 +86,7 @@ def make_request(
     nodes: int = 1,
     host: str | None = None,
     network: str | None = None,
+    driver: str | None = None,
     is_here: bool = False,
     reserve: str | None = None,
     profile: str = "",
@@ -150,15 +151,31 @@ def make_request(
         num_nodes=nodes,
         host=host,
         network=_read_network(network, nodes),
+        driver=_read_driver(driver),
         is_here=is_here,
         reserve_bytes=None if reserve is None else _parse_reserve(reserve),
         profile=profile,
     )
     if is_here and (where.gpus or nodes > 1):
         raise RequestError("--here names this machine", where="--gpu", fix="leave out --gpu and --nodes, or --here")
+    if where.driver and where.is_open:
+        fix = "name the cards with --gpu, or leave it out"
+        raise RequestError("a driver says nothing where cards are searched", where="--driver", fix=fix)
     return Request(
         model=model, workload=workload, where=where, limits=_make_limits(limits or {}), pins=fixed, assumed=assumed
     )
+
+
+def _read_driver(text: str | None) -> str:
+    """Check the version of a driver, "" where none is named."""
+    if text is None:
+        return ""
+    from tonnage.engines.drivers import branch_of  # noqa: PLC0415  few name one
+
+    if branch_of(text) is None:
+        fix = "write what nvidia-smi shows, as 535.154.05, or the branch, as R535"
+        raise RequestError(f"'{text[:40]}' is no driver's version", where="--driver", fix=fix)
+    return text.strip()
 
 
 def _read_network(name: str | None, num_nodes: int) -> str | None:
@@ -384,6 +401,7 @@ def _where_arguments(where: Where) -> Sequence[str]:
         ("--nodes", where.num_nodes if where.num_nodes > 1 else None),
         ("--host", where.host),
         ("--network", where.network),
+        ("--driver", where.driver or None),
         ("--reserve", None if where.reserve_bytes is None else write_reserve(where.reserve_bytes)),
         ("--profile", where.profile if where.profile not in ("", "none") else None),
     )

@@ -47,6 +47,7 @@ class Scene:
     fixed: Fixed
     profile: Profile | None = None
     lesson: Lesson | None = None  # of a measured training run
+    barred: tuple[RuledOut, ...] = ()  # engines that the machines' driver does not start
 
 
 def set_scene(
@@ -74,6 +75,7 @@ def set_scene(
             raise UnknownNameError(f"'{name[:40]}' is not an engine", where="--engine", fix=fix)
     pins = _with_known_formats(settle(request.pins, model.num_layers), is_serving=is_serving)
     fixed = Fixed(paths=frozenset(pins), apply=lambda candidate: with_pins(candidate, pins), values=pins)
+    engines, software, barred = _started_by(cluster, engines, software)
     if profile is not None and profile.lessons:
         engines = _taught(engines, request, model, cluster, profile)
     return Scene(
@@ -85,7 +87,26 @@ def set_scene(
         fixed=fixed,
         profile=profile,
         lesson=lesson,
+        barred=barred,
     )
+
+
+def _started_by(
+    cluster: Cluster, engines: tuple[Engine, ...], software: tuple[TrainingWays, ...]
+) -> tuple[tuple[Engine, ...], tuple[TrainingWays, ...], tuple[RuledOut, ...]]:
+    """Return the engines and software that the machines' driver starts, and why not the others."""
+    driver = cluster.node.driver
+    if not driver:
+        return engines, software, ()
+    from tonnage.engines.drivers import why_card_cannot, why_engine_cannot  # noqa: PLC0415  few know their driver
+
+    reasons = [why for device in cluster.node.devices if (why := why_card_cannot(device, driver))]
+    if reasons:
+        return (), (), (RuledOut(engine="", weights="", reason=reasons[0]),)
+    first = cluster.node.devices[0]
+    why = {e.name: why_engine_cannot(e.name, e.traits.title, e.traits.version, first, driver) for e in engines}
+    barred = tuple(RuledOut(engine=name, weights="", reason=text) for name, text in why.items() if text)
+    return tuple(e for e in engines if not why[e.name]), software, barred
 
 
 def _taught(
@@ -121,6 +142,11 @@ def _plain(name: str) -> str:
 
 def explore(scene: Scene) -> Explored:
     """Walk the space of a scene."""
+    found = _walk(scene)
+    return found + Explored(ruled_out=scene.barred, num_candidates=len(scene.barred)) if scene.barred else found
+
+
+def _walk(scene: Scene) -> Explored:
     load = scene.request.workload
     missing = [r for d in scene.cluster.node.devices if (r := lacks(d, scene.request.limits.require))]
     if missing:

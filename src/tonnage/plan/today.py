@@ -10,6 +10,8 @@ import re
 from dataclasses import replace
 from typing import Any, Final, Literal
 
+from tonnage.engines import ENGINES
+from tonnage.engines.drivers import why_card_cannot, why_engine_cannot
 from tonnage.errors import BadFileError
 from tonnage.estimate.types import Estimate
 from tonnage.hardware.catalogue import find_device
@@ -102,7 +104,7 @@ def held(stack: Stack, estimate: Estimate) -> tuple[Carry, ...]:
     """Return what of a stack carries over to a plan, part by part; what is not said, or not known, is left out."""
     device = estimate.candidate.cluster.node.devices[0]
     checks = (
-        _driver(stack, device),
+        _driver(stack, device, estimate.candidate.engine),
         _cuda(stack, device),
         _engine(stack, estimate, device),
         _precision(stack, device),
@@ -135,8 +137,8 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in found[1].split(".")) if found else ()
 
 
-def _driver(stack: Stack, device: Device) -> Carry | None:
-    """Compare the driver's branch with what the card needs, and with the last that serves it."""
+def _driver(stack: Stack, device: Device, engine: str) -> Carry | None:
+    """Compare the driver's branch with what card and engine need, and with the last that serves the card."""
     if not stack.driver:
         return None
     if device.min_driver_branch is None:
@@ -144,13 +146,13 @@ def _driver(stack: Stack, device: Device) -> Carry | None:
         return Carry(
             part="driver", verdict=verdict, text=say("today.driver_other", name=device.name, kind=driver_class(device))
         )
-    branch, least = _version(stack.driver)[0], _version(device.min_driver_branch)[0]
-    last = _version(device.last_driver_branch or "")
-    if branch < least:
-        text = say("today.driver_old", driver=stack.driver, name=device.name, least=device.min_driver_branch)
-        return Carry(part="driver", verdict="changes", text=text)
-    if last and branch > last[0]:
-        text = say("today.driver_new", driver=stack.driver, name=device.name, last=device.last_driver_branch)
+    serving = next((one for one in ENGINES if one.name == engine), None)
+    text = why_card_cannot(device, stack.driver) or (
+        why_engine_cannot(engine, serving.traits.title, serving.traits.version, device, stack.driver)
+        if serving
+        else None
+    )
+    if text is not None:
         return Carry(part="driver", verdict="changes", text=text)
     return Carry(part="driver", verdict="carries", text=say("today.driver_ok", driver=stack.driver, name=device.name))
 

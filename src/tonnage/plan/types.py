@@ -54,6 +54,7 @@ class Where:
     network: str | None = None  # of hardware/links.csv, or "400Gb/s": what joins each device to other machines
     is_here: bool = False
     reserve_bytes: int | None = None  # of each device: desktop and other programs
+    driver: str = ""  # version of the machines' driver
     profile: str = ""  # the machine whose measurements count; "": this one with `is_here`; none: nobody's
 
     @property

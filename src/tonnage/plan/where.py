@@ -69,7 +69,7 @@ def place(where: Where) -> Placed:
     if len(found) > 1:
         warnings[say("plan.mixed", num=len(devices), name=devices[0].name)] = None
     return Placed(
-        cluster=_cluster(devices, host, where.num_nodes, reserved, network),
+        cluster=_with_driver(_cluster(devices, host, where.num_nodes, reserved, network), where.driver),
         assumptions=tuple(assumptions),
         warnings=tuple(warnings),
     )
@@ -136,7 +136,7 @@ def place_here(where: Where, sample: MachineSample) -> Placed:
     cluster = _cluster(devices, host, 1, reserved)
     node = replace(cluster.node, is_wddm=any(one.is_wddm for one in sample.devices))
     return Placed(
-        cluster=replace(cluster, node=node),
+        cluster=_with_driver(replace(cluster, node=node), where.driver or sample.devices[0].driver or ""),
         assumptions=tuple(assumptions),
         warnings=_traps(sample, reserved),
     )
@@ -169,6 +169,10 @@ def _traps(sample: MachineSample, reserved: int) -> tuple[str, ...]:
 
 def _size(num_bytes: int | None) -> str:
     return "?" if num_bytes is None else format_bytes(num_bytes)
+
+
+def _with_driver(cluster: Cluster, driver: str) -> Cluster:
+    return replace(cluster, node=replace(cluster.node, driver=driver)) if driver else cluster
 
 
 def _cluster(

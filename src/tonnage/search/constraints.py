@@ -183,7 +183,8 @@ def _ability_rules(space: TrainingSpace, x: Mapping[str, Any]) -> Iterator[Rule]
         yield x["recompute_every"] > 1, lambda _: say("search.no_groups", name=name)
     for what in ("optimizer", "parameters", "activations"):
         if what not in soft.offload and not (what == "optimizer" and "parameters" in soft.offload):
-            yield x[f"offload_{what}"] > 0, lambda _, what=what: say("search.no_offload", name=name, what=what)
+            word = "search.unpredicted_offload" if what in soft.unpredicted_offload else "search.no_offload"
+            yield x[f"offload_{what}"] > 0, lambda _, word=word, what=what: say(word, name=name, what=what)
 
 
 def _split_rules(space: TrainingSpace, x: Mapping[str, Any]) -> Iterator[Rule]:

@@ -56,6 +56,7 @@ class TrainingWays:
     quantizes_experts: bool
     source: str
     min_devices_for_quantized_offload: int = 1
+    unpredicted_offload: tuple[str, ...] = ()  # what it can keep on the host in a way that is not predicted
     most_zero_with_pipeline: int = 3
     interleaves: bool = False
     counts_groups: bool = False  # recomputes and keeps every n-th layer's input only
