@@ -128,6 +128,20 @@ def sglang(root: Path) -> Iterator[Option]:
     yield from from_calls([place / "server_args.py"], root, ("add_argument",))
 
 
+def renamed_flags(file: Path) -> dict[str, dict[str, list[str]]]:
+    """Return the flags that a field names itself (`"arg_names": [...]` in its metadata), by class and field."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for one in node.body if isinstance(node, ast.ClassDef) else ():
+            if not (isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and one.value):
+                continue
+            for table in (part for part in ast.walk(one.value) if isinstance(part, ast.Dict)):
+                for key, value in zip(table.keys, table.values, strict=True):
+                    if isinstance(key, ast.Constant) and key.value == "arg_names":
+                        found.setdefault(node.name, {})[one.target.id] = literal_strings(value)  # type: ignore[union-attr]
+    return found
+
+
 def megatron(root: Path) -> Iterator[Option]:
     """Flags of pretrain_gpt.py: argparse, and dataclasses that `ArgumentGroupFactory` turns into flags."""
     arguments = root / "megatron/training/arguments.py"
@@ -138,6 +152,7 @@ def megatron(root: Path) -> Iterator[Option]:
         text = file.read_text(encoding="utf-8")
         if "@dataclass" not in text:
             continue
+        names = renamed_flags(file)
         for name, held in fields([file]).items():
             if name not in used | parents:
                 continue
@@ -146,6 +161,9 @@ def megatron(root: Path) -> Iterator[Option]:
                     continue
                 choices, kind = " ".join(literal_of_annotation(annotation)), ast.unparse(annotation)[:40]
                 where = str(file.relative_to(root))
+                if renamed := names.get(name, {}).get(field):
+                    yield from (Option(one, "flag" if kind == "bool" else kind, choices, where) for one in renamed)
+                    continue
                 yield Option(f"--{field.replace('_', '-')}", kind, choices, where)
                 if kind == "bool":
                     yield Option(f"--no-{field.replace('_', '-')}", kind, choices, where)
@@ -166,12 +184,157 @@ def torchtitan(root: Path) -> Iterator[Option]:
         for field, annotation in fields([root / file])[name].items():
             choices = " ".join(literal_of_annotation(annotation))
             yield Option(f"--{section}.{field}", ast.unparse(annotation)[:40].replace("\n", " "), choices, file)
+    trainer, optimizer = "torchtitan/trainer.py", "torchtitan/components/optimizer/optimizer.py"
+    for field in ("hf_assets_path", "dump_folder"):
+        yield Option(f"--{field}", "str", "", trainer)
+    choices = " ".join(literal_of_annotation(fields([root / optimizer])["Config"]["implementation"]))
+    yield Option("--optimizer.implementation", "str", choices, optimizer)
+    backend = "torchtitan/experiments/transformers_modeling_backend/configs.py"
+    yield Option("--hf_model", "str", "", backend)
+    base = "torchtitan/components/checkpointer/base.py"
+    place = base if (root / base).is_file() else "torchtitan/components/checkpointer/dcp.py"
+    for held in fields([root / place], re.compile("Config")).values():
+        for field, annotation in held.items():
+            yield Option(f"--checkpoint.{field}", ast.unparse(annotation)[:40].replace("\n", " "), "", place)
+    policies = "torchtitan/distributed/activation_checkpoint.py"
+    for name in re.findall(r'tyro\.conf\.subcommand\("([\w-]+)"\)', (root / policies).read_text(encoding="utf-8")):
+        yield Option(f"activation-checkpoint:{name}", "subcommand", "", policies)
 
 
 def tensorrt_llm(root: Path) -> Iterator[Option]:
     """Flags of `trtllm-serve`."""
     files = [root / "tensorrt_llm/commands" / name for name in ("serve.py", "common_llm_options.py")]
     yield from from_calls([f for f in files if f.is_file()], root, ("option",))
+
+
+def ktransformers(root: Path) -> Iterator[Option]:
+    """Flags of `kt run`, in kt-kernel's wheel; what it does not know it hands on to SGLang."""
+    yield from from_calls([root / "kt_kernel/cli/commands/run.py"], root, ("option",))
+
+
+def torchrun(root: Path) -> Iterator[Option]:
+    """Flags of torchrun, in an installed torch (`root` holds the folder torch)."""
+    yield from from_calls([root / "torch/distributed/run.py"], root, ("add_argument",))
+
+
+def horovod(root: Path) -> Iterator[Option]:
+    """Flags of horovodrun."""
+    yield from from_calls([root / "horovod/runner/launch.py"], root, ("add_argument",))
+
+
+def accelerate(root: Path) -> Iterator[Option]:
+    """Flags of `accelerate launch`, and the keys of its configuration: fields, and tables that the flags fill."""
+    launch, config = root / "accelerate/commands/launch.py", root / "accelerate/commands/config/config_args.py"
+    yield from from_calls([launch], root, ("add_argument",))
+    for name in ("BaseConfig", "ClusterConfig"):
+        for field, annotation in fields([config])[name].items():
+            yield Option(field, ast.unparse(annotation)[:40], "", str(config.relative_to(root)))
+    plain = ("deepspeed_config_file", "zero_stage", "gradient_accumulation_steps", "gradient_clipping")
+    for one in from_calls([launch], root, ("add_argument",)):
+        name = one.name.lstrip("-").replace("-", "_")
+        if name.startswith("fsdp_"):
+            yield one._replace(name=f"fsdp_config.{name}")
+        elif name in plain or name.startswith(("zero3_", "offload_", "deepspeed_")):
+            yield one._replace(name=f"deepspeed_config.{name}")
+
+
+def deepspeed(root: Path) -> Iterator[Option]:
+    """Keys of DeepSpeed's configuration: constants that name them, and the classes of its tables."""
+    constants = root / "deepspeed/runtime/constants.py"
+    for node in ast.parse(constants.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            name = node.targets[0]
+            if isinstance(name, ast.Name) and not name.id.endswith("_DEFAULT") and node.value.value.isidentifier():
+                yield Option(node.value.value, "", "", str(constants.relative_to(root)))
+    zero = "zero_optimization"
+    for prefix, file, name in (
+        (zero, "zero/config.py", "DeepSpeedZeroConfig"),
+        (f"{zero}.offload_param", "zero/offload_config.py", "DeepSpeedZeroOffloadParamConfig"),
+        (f"{zero}.offload_optimizer", "zero/offload_config.py", "DeepSpeedZeroOffloadOptimizerConfig"),
+        (f"{zero}.leaf_module", "zero/leaf_module_config.py", "DeepSpeedZeroLeafModuleConfig"),
+        ("bf16", "precision_config.py", "DeepSpeedBF16Config"),
+        ("fp16", "precision_config.py", "DeepSpeedFP16Config"),
+    ):
+        for field, annotation in fields([root / "deepspeed/runtime" / file])[name].items():
+            yield Option(f"{prefix}.{field}", ast.unparse(annotation)[:40], "", f"deepspeed/runtime/{file}")
+    yield Option(zero, "DeepSpeedZeroConfig", "", "deepspeed/runtime/zero/config.py")
+    swap = "deepspeed/runtime/swap_tensor/constants.py"
+    for name in re.findall(r'^AIO_\w+ = "(\w+)"', (root / swap).read_text(encoding="utf-8"), re.MULTILINE):
+        yield Option("aio" if name == "aio" else f"aio.{name}", "", "", swap)
+
+
+def _arguments(root: Path, file: str, name: str) -> Iterator[Option]:
+    for field, annotation in fields([root / file])[name].items():
+        yield Option(
+            field, ast.unparse(annotation)[:40].replace("\n", " "), " ".join(literal_of_annotation(annotation)), file
+        )
+
+
+def transformers(root: Path) -> Iterator[Option]:
+    """Fields of `TrainingArguments`, the keys of its `fsdp_config`, and flags of `transformers serve`."""
+    file = "transformers/training_args.py"
+    yield from _arguments(root, file, "TrainingArguments")
+    optimizers = (root / file).read_text(encoding="utf-8").partition("class OptimizerNames")[2].partition("\nclass ")[0]
+    for value in re.findall(r'^    \w+ = "(\w+)"', optimizers, re.MULTILINE):
+        yield Option(f"optim={value}", "value", "", file)
+    described = (root / file).read_text(encoding="utf-8").partition("fsdp_config (")[2].partition("deepspeed (")[0]
+    for key in re.findall(r"^ +- (\w+) \(`", described, re.MULTILINE):
+        yield Option(f"fsdp_config.{key}", "", "", file)
+    serve = "transformers/cli/serve.py"
+    for node in ast.walk(ast.parse((root / serve).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+            for one in node.args.args:
+                if one.annotation is not None and "typer.Option" in ast.unparse(one.annotation):
+                    yield Option(f"--{one.arg.replace('_', '-')}", "", "", serve)
+
+
+def llamafactory(root: Path) -> Iterator[Option]:
+    """Fields of a LLaMA-Factory configuration that its own classes define; the Trainer's come on top."""
+    for file in sorted((root / "src/llamafactory/hparams").glob("*.py")):
+        where = str(file.relative_to(root))
+        for name, held in fields([file]).items():
+            if name.endswith("Arguments"):
+                for field, annotation in held.items():
+                    yield Option(
+                        field, ast.unparse(annotation)[:40], " ".join(literal_of_annotation(annotation)), where
+                    )
+
+
+def axolotl(root: Path) -> Iterator[Option]:
+    """Fields of an axolotl configuration: the classes that `AxolotlInputConfig` is made of, and its tables."""
+    place = root / "src/axolotl/utils/schemas"
+    files = sorted(place.glob("*.py"))
+    known = fields(files)
+    tree = ast.parse((place / "config.py").read_text(encoding="utf-8"))
+    top = next(n for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n.name == "AxolotlInputConfig")
+    gone = {"DeprecatedParameters", "RemappedParameters"}
+    parts = [ast.unparse(base) for base in top.bases if ast.unparse(base) not in gone] + ["AxolotlInputConfig"]
+    tables = {
+        "": parts,
+        "datasets": ["SFTDataset"],
+        "pretraining_dataset": ["PretrainingDataset"],
+        "fsdp_config": ["FSDPConfig"],
+    }
+    for prefix, names in tables.items():
+        for name in names:
+            for field, annotation in known.get(name, {}).items():
+                if field != "model_config":
+                    path = f"{prefix}.{field}" if prefix else field
+                    kind = " ".join(ast.unparse(annotation).split())[:40]
+                    yield Option(path, kind, " ".join(literal_of_annotation(annotation)), "src/axolotl/utils/schemas")
+
+
+def unsloth(root: Path) -> Iterator[Option]:
+    """Parameters of the two functions that a script of Unsloth's calls."""
+    for file, call in (
+        ("unsloth/models/loader.py", "from_pretrained"),
+        ("unsloth/models/llama.py", "get_peft_model"),
+        ("unsloth/models/vision.py", "get_peft_model"),
+    ):
+        for node in ast.walk(ast.parse((root / file).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.name == call:
+                for one in node.args.args:
+                    yield Option(f"{call}.{one.arg}", "", "", file)
 
 
 def llama_cpp(root: Path) -> Iterator[Option]:
@@ -200,6 +363,15 @@ READERS = {
     "llama_cpp": llama_cpp,
     "ik_llama_cpp": llama_cpp,
     "ollama": ollama,
+    "ktransformers": ktransformers,
+    "torchrun": torchrun,
+    "horovod": horovod,
+    "accelerate": accelerate,
+    "deepspeed": deepspeed,
+    "transformers": transformers,
+    "llamafactory": llamafactory,
+    "axolotl": axolotl,
+    "unsloth": unsloth,
 }
 
 

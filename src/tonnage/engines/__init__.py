@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from tonnage.engines import (
+    axolotl,
     deepspeed,
+    horovod,
     ik_llama_cpp,
     ktransformers,
     llama_cpp,
+    llamafactory,
+    megatron,
     ollama,
     sglang,
+    tensorflow,
     tensorrt_llm,
+    torchrun,
+    torchtitan,
     transformers,
+    unsloth,
     vllm,
 )
 from tonnage.engines.trainers import Trainer
@@ -30,7 +38,16 @@ ENGINES: tuple[Engine, ...] = (
 
 TRAINERS: tuple[Trainer, ...] = (
     transformers.TRAINER,
+    torchrun.TRAINER,
     deepspeed.TRAINER,
+    deepspeed.ACCELERATE,
+    megatron.TRAINER,
+    torchtitan.TRAINER,
+    llamafactory.TRAINER,
+    axolotl.TRAINER,
+    unsloth.TRAINER,
+    horovod.TRAINER,
+    tensorflow.TRAINER,
 )
 
 

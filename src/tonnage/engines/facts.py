@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any, Final
 
 from tonnage import datafiles
+from tonnage.engines.traits import holds, refusals_of, traits_of_candidate
 from tonnage.engines.types import EngineTraits, Launch, Refusal
 from tonnage.estimate.serving import ServingLoad, ServingRates
 from tonnage.estimate.types import Candidate, EngineAccounting
@@ -48,22 +49,8 @@ def traits_of(name: str) -> EngineTraits:
         placements=tuple(found["placements"]),
         expert_ways=found.get("expert_ways", ""),
         min_capability_of_format=found.get("min_capability_of_format", {}),
-        refusals=tuple(
-            Refusal(
-                reason=one["reason"],
-                source=one["source"],
-                formats=tuple(one.get("formats", ())),
-                architectures=tuple(one.get("architectures", ())),
-                vendors=tuple(one.get("vendors", ())),
-                families=tuple(one.get("families", ())),
-            )
-            for one in table.get("refusal", ())
-        ),
+        refusals=refusals_of(table.get("refusal", ())),
     )
-
-
-def _matches(patterns: tuple[str, ...], value: str) -> bool:
-    return not patterns or any(fnmatchcase(value.lower(), pattern.lower()) for pattern in patterns)
 
 
 def refusal_of(name: str, candidate: Candidate) -> Refusal | None:
@@ -71,7 +58,6 @@ def refusal_of(name: str, candidate: Candidate) -> Refusal | None:
     traits = traits_of(name)
     devices = candidate.cluster.node.devices
     vendor = devices[0].vendor.lower() if devices else "cpu"
-    architecture = devices[0].architecture if devices else "cpu"
     weights, kv = candidate.precision.weights, candidate.precision.kv
 
     def no(reason: str) -> Refusal:
@@ -104,15 +90,8 @@ def refusal_of(name: str, candidate: Candidate) -> Refusal | None:
         return no(f"{traits.title} does not keep experts in host memory")
     if offload.num_cpu_layers and "layers_cpu" not in traits.placements:
         return no(f"{traits.title} does not run layers on the host")
-    for one in traits.refusals:
-        if (
-            _matches(one.formats, weights)
-            and _matches(one.architectures, architecture)
-            and _matches(one.vendors, vendor)
-            and _matches(one.families, candidate.model.family)
-        ):
-            return one
-    return None
+    has = traits_of_candidate(candidate) if traits.refusals else frozenset[str]()
+    return next((one for one in traits.refusals if holds(one, candidate, has)), None)
 
 
 @cache

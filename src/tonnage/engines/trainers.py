@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Mapping
 from functools import cache
+from typing import Any
 
 from tonnage import datafiles
+from tonnage.engines.traits import holds, refusals_of, traits_of_candidate
 from tonnage.engines.types import Launch, Refusal
-from tonnage.estimate.types import Candidate, Recompute
+from tonnage.estimate.types import Candidate
 from tonnage.nouns import noun
-from tonnage.workload.types import Training
 
-__all__ = ["Trainer", "TrainerRefusal", "traits_of_candidate"]
-
-
-@noun
-class TrainerRefusal:
-    """Something a program does not do: it holds where a candidate has every trait that is named."""
-
-    traits: tuple[str, ...]  # of `traits_of_candidate`
-    reason: str
-    source: str
-    families: tuple[str, ...] = ()
+__all__ = ["Trainer", "traits_of_candidate"]
 
 
 @noun
@@ -34,31 +24,53 @@ class Trainer:
     launcher: Callable[[Candidate], Launch]
 
     @property
+    def table(self) -> Mapping[str, Any]:
+        """Return the data file."""
+        return datafiles.table(f"engines/{self.data}.toml")
+
+    @property
     def title(self) -> str:
         """Name as its makers write it."""
-        return str(datafiles.table(f"engines/{self.data}.toml")["title"])
+        return str(self.table["title"])
 
     @property
     def packages(self) -> tuple[str, ...]:
         """Return pip requirements."""
-        table = datafiles.table(f"engines/{self.data}.toml")
-        return tuple(one.replace("{version}", table["version"]) for one in table["trainer"].get("packages", ()))
+        return tuple(
+            one.replace("{version}", self.table["version"]) for one in self.table["trainer"].get("packages", ())
+        )
 
     @property
     def image(self) -> str | None:
         """Return a container image that carries the program, or what it stands on."""
-        found = datafiles.table(f"engines/{self.data}.toml")["trainer"].get("image")
+        found = self.table["trainer"].get("image")
         return None if found is None else str(found)
 
     @property
     def tier(self) -> str:
         """Return how far the launch is proved: started, checked (against the released source) or template."""
-        return str(datafiles.table(f"engines/{self.data}.toml")["trainer"]["tier"])
+        return str(self.table["trainer"]["tier"])
 
     @property
-    def refusals(self) -> tuple[TrainerRefusal, ...]:
+    def plans_of(self) -> tuple[str, ...]:
+        """Return the software whose plans it can run: what was predicted must hold for what is started."""
+        return tuple(self.table["trainer"].get("plans_of", (self.name,)))
+
+    @property
+    def setup(self) -> tuple[str, ...]:
+        """Return lines of a shell script that fetch what pip does not; `{model}` stands for the model's name."""
+        return tuple(one.replace("{version}", self.table["version"]) for one in self.table["trainer"].get("setup", ()))
+
+    @property
+    def note(self) -> str:
+        """Return what a person must know before starting it, in English; none where there is nothing."""
+        return str(self.table["trainer"].get("note", ""))
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
         """What the program does not do."""
-        return _refusals(self.data)
+        shared = (one for name in self.table["trainer"].get("refusals_of", ()) for one in _refusals(name))
+        return (*_refusals(self.data), *shared)
 
     def launch(self, candidate: Candidate) -> Launch:
         """Return the command with the settings that the prediction assumed."""
@@ -67,59 +79,12 @@ class Trainer:
     def refuses(self, candidate: Candidate) -> Refusal | None:
         """Return why the program cannot run a candidate, or None."""
         has = traits_of_candidate(candidate)
-        for one in self.refusals:
-            if set(one.traits) <= has and (
-                not one.families or any(fnmatchcase(candidate.model.family, family) for family in one.families)
-            ):
-                return Refusal(reason=one.reason, source=one.source)
-        return None
+        unlisted = self.table["trainer"].get("unlisted")
+        if unlisted and not any(candidate.model.name in row["models"] for row in self.table["flavour"]):
+            return Refusal(reason=unlisted, source=self.table["source"])
+        return next((one for one in self.refusals if holds(one, candidate, has)), None)
 
 
 @cache
-def _refusals(data: str) -> tuple[TrainerRefusal, ...]:
-    table = datafiles.table(f"engines/{data}.toml")
-    return tuple(
-        TrainerRefusal(
-            traits=tuple(one["traits"]),
-            reason=one["reason"],
-            source=one["source"],
-            families=tuple(one.get("families", ())),
-        )
-        for one in table["trainer"].get("refusal", ())
-    )
-
-
-def traits_of_candidate(candidate: Candidate) -> frozenset[str]:
-    """Return what a candidate asks for, in the words that refusals are written in.
-
-    They are: the kind of training (pretrain, full, lora, qlora), moe or dense, gguf, the weights' format, zero1 … zero3,
-    tp, pp, cp, ep where there are several ways, recompute_full, recompute_selective, offload_optimizer,
-    offload_parameters, several_devices, several_nodes, the optimizer, the maker of the device, and fp8.
-    """
-    layout, offload, model = candidate.layout, candidate.offload, candidate.model
-    workload = candidate.workload
-    devices = candidate.cluster.node.devices
-    has = {
-        str(workload.kind) if isinstance(workload, Training) else "serving",
-        "moe" if model.is_moe else "dense",
-        candidate.precision.weights,
-        candidate.precision.compute,
-        candidate.optimizer,
-        devices[0].vendor.lower() if devices else "cpu",
-    }
-    has |= {way for way in ("tp", "pp", "cp", "ep") if getattr(layout, way) > 1}
-    if layout.zero_stage:
-        has.add(f"zero{layout.zero_stage}")
-    if candidate.recompute is not Recompute.NONE:
-        has.add(f"recompute_{candidate.recompute}")
-    for name, is_asked in (
-        ("gguf", model.name.endswith(".gguf")),
-        ("several_devices", layout.num_devices > 1),
-        ("several_nodes", candidate.cluster.num_nodes > 1),
-        ("offload_optimizer", offload.optimizer),
-        ("offload_parameters", offload.parameters),
-        ("offload_activations", offload.activations),
-    ):
-        if is_asked:
-            has.add(name)
-    return frozenset(has)
+def _refusals(data: str) -> tuple[Refusal, ...]:
+    return refusals_of(datafiles.table(f"engines/{data}.toml")["trainer"].get("refusal", ()))

@@ -22,6 +22,9 @@ class Refusal:
     architectures: tuple[str, ...] = ()
     vendors: tuple[str, ...] = ()
     families: tuple[str, ...] = ()
+    traits: tuple[str, ...] = ()  # of `engines.traits`: the candidate has them all
+    lacks: tuple[str, ...] = ()  # and none of these
+    below_capability: float = 0.0  # and NVIDIA's card has less; 0: any card
 
 
 @noun

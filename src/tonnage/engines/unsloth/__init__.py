@@ -1,0 +1,10 @@
+"""Unsloth: refusals and launch."""
+
+from __future__ import annotations
+
+from tonnage.engines.unsloth.launch import launch
+from tonnage.engines.trainers import Trainer
+
+__all__ = ["TRAINER"]
+
+TRAINER = Trainer(name="unsloth", data="unsloth", launcher=launch)
