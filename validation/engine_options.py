@@ -47,6 +47,27 @@ def literal_of_annotation(node: ast.expr) -> list[str]:
     return found
 
 
+def named_strings(files: list[Path]) -> dict[str, list[str]]:
+    """Return the strings of `NAME = Literal[...]` and `NAME = [...]` at the top of files, by name."""
+    found: dict[str, list[str]] = {}
+    for file in files:
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                values = literal_of_annotation(node.value) or literal_strings(node.value)
+                if values:
+                    found[node.targets[0].id] = values
+    return found
+
+
+def choices_of(annotation: ast.expr, named: dict[str, list[str]]) -> str:
+    """Return what an annotation allows: its own strings, and those of the names in it."""
+    found = literal_of_annotation(annotation)
+    for one in ast.walk(annotation):
+        if isinstance(one, ast.Name | ast.Attribute):
+            found += named.get(one.id if isinstance(one, ast.Name) else one.attr, [])
+    return " ".join(dict.fromkeys(found))
+
+
 def fields(files: list[Path], is_wanted: re.Pattern[str] = re.compile("")) -> dict[str, dict[str, ast.expr]]:
     """Return annotated fields by class."""
     found: dict[str, dict[str, ast.expr]] = {}
@@ -88,7 +109,9 @@ def vllm(root: Path) -> Iterator[Option]:
     """Flags of `vllm serve`; types stand in the classes of vllm/config."""
     files = [root / "vllm/engine/arg_utils.py", root / "vllm/entrypoints/common/cli_args.py"]
     known: dict[str, ast.expr] = {}
-    for held in fields(sorted((root / "vllm/config").rglob("*.py"))).values():
+    configs = sorted((root / "vllm/config").rglob("*.py"))
+    named = named_strings([*configs, root / "vllm/model_executor/layers/quantization/__init__.py"])
+    for held in fields(configs).values():
         known |= held
     for file in files:
         for held in fields([file], re.compile("FrontendArgs")).values():
@@ -100,13 +123,19 @@ def vllm(root: Path) -> Iterator[Option]:
         if annotation is None:
             yield one
         else:
-            choices = " ".join(literal_of_annotation(annotation))
+            # A name among other types, such as `LoadFormats | str`, takes any word; these two are checked when it starts.
+            is_open = "str" in re.findall(r"\w+", ast.unparse(annotation)) and one.name not in CHECKED
+            choices = "" if is_open else choices_of(annotation, named)
             yield one._replace(type=ast.unparse(annotation)[:40], choices=choices)
+
+
+CHECKED = ("--quantization", "--kv-cache-dtype")
 
 
 def sglang(root: Path) -> Iterator[Option]:
     """Flags of `sglang.launch_server`: annotated fields, and those registered by hand."""
     place = root / "sglang/srt"
+    named = named_strings([place / "arg_groups/choices.py"])
     for file in sorted((place / "arg_groups/fields").glob("*.py")):
         for held in fields([file]).values():
             for name, annotation in held.items():
@@ -122,7 +151,12 @@ def sglang(root: Path) -> Iterator[Option]:
                 own = keywords.get("cli_name")
                 names = [own.value if isinstance(own, ast.Constant) else f"--{name.replace('_', '-')}"]
                 names += literal_strings(keywords.get("aliases"))
-                choices = literal_strings(keywords.get("choices")) or literal_of_annotation(inner[0])
+                said = keywords.get("choices")
+                choices = literal_strings(said) or literal_of_annotation(inner[0])
+                if said is not None and not choices:
+                    choices = next(
+                        (named[n.id] for n in ast.walk(said) if isinstance(n, ast.Name) and n.id in named), []
+                    )
                 for one in names:
                     yield Option(str(one), ast.unparse(inner[0])[:40], " ".join(choices), str(file.relative_to(root)))
     yield from from_calls([place / "server_args.py"], root, ("add_argument",))
@@ -146,7 +180,15 @@ def megatron(root: Path) -> Iterator[Option]:
     """Flags of pretrain_gpt.py: argparse, and dataclasses that `ArgumentGroupFactory` turns into flags."""
     arguments = root / "megatron/training/arguments.py"
     yield from from_calls([arguments], root, ("add_argument",))
+    tree = ast.parse(arguments.read_text(encoding="utf-8"))
     used = set(re.findall(r"ArgumentGroupFactory\(\s*(\w+)", arguments.read_text(encoding="utf-8")))
+    left_out = {
+        name
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "exclude")
+        or (isinstance(node, ast.keyword) and node.arg == "exclude")
+        for name in literal_strings(node.value)
+    }
     parents = {"ModelParallelConfig"} if "TransformerConfig" in used else set()
     for file in sorted((root / "megatron").rglob("*.py")):
         text = file.read_text(encoding="utf-8")
@@ -157,7 +199,7 @@ def megatron(root: Path) -> Iterator[Option]:
             if name not in used | parents:
                 continue
             for field, annotation in held.items():
-                if field.startswith("_"):
+                if field.startswith("_") or field in left_out:
                     continue
                 choices, kind = " ".join(literal_of_annotation(annotation)), ast.unparse(annotation)[:40]
                 where = str(file.relative_to(root))
@@ -183,7 +225,10 @@ def torchtitan(root: Path) -> Iterator[Option]:
     for section, (file, name) in sections.items():
         for field, annotation in fields([root / file])[name].items():
             choices = " ".join(literal_of_annotation(annotation))
-            yield Option(f"--{section}.{field}", ast.unparse(annotation)[:40].replace("\n", " "), choices, file)
+            kind = ast.unparse(annotation)[:40].replace("\n", " ")
+            yield Option(f"--{section}.{field}", kind, choices, file)
+            if kind == "bool":
+                yield Option(f"--{section}.no-{field}", kind, choices, file)
     trainer, optimizer = "torchtitan/trainer.py", "torchtitan/components/optimizer/optimizer.py"
     for field in ("hf_assets_path", "dump_folder"):
         yield Option(f"--{field}", "str", "", trainer)
@@ -255,8 +300,11 @@ def deepspeed(root: Path) -> Iterator[Option]:
         ("bf16", "precision_config.py", "DeepSpeedBF16Config"),
         ("fp16", "precision_config.py", "DeepSpeedFP16Config"),
     ):
-        for field, annotation in fields([root / "deepspeed/runtime" / file])[name].items():
+        place = root / "deepspeed/runtime" / file
+        for field, annotation in fields([place])[name].items():
             yield Option(f"{prefix}.{field}", ast.unparse(annotation)[:40], "", f"deepspeed/runtime/{file}")
+        for alias in re.findall(r'alias="(\w+)"', place.read_text(encoding="utf-8")):
+            yield Option(f"{prefix}.{alias}", "", "", f"deepspeed/runtime/{file}")
     yield Option(zero, "DeepSpeedZeroConfig", "", "deepspeed/runtime/zero/config.py")
     swap = "deepspeed/runtime/swap_tensor/constants.py"
     for name in re.findall(r'^AIO_\w+ = "(\w+)"', (root / swap).read_text(encoding="utf-8"), re.MULTILINE):

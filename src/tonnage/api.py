@@ -511,7 +511,9 @@ def proof(answer: Answer, pick: int = 1) -> Proof:
     return proof_of(answer, pick)
 
 
-def deploy(plan: Plan, *, place: str = "local", num_replicas: int = 1, port: int | None = None) -> Bundle:
+def deploy(
+    plan: Plan, *, place: str = "local", num_replicas: int = 1, port: int | None = None, engine: str | None = None
+) -> Bundle:
     """Return the files that start a plan in a place; nothing is written.
 
     Parameters
@@ -524,6 +526,9 @@ def deploy(plan: Plan, *, place: str = "local", num_replicas: int = 1, port: int
         Copies of a server, each with devices of its own. [1]
     port : int
         Port of a server; the engine's own by default. [1]
+    engine : str
+        Program that runs the plan, where it is another than the one it was counted for: torchrun or LLaMA-Factory for
+        a plan of transformers.
 
     Returns
     -------
@@ -539,7 +544,7 @@ def deploy(plan: Plan, *, place: str = "local", num_replicas: int = 1, port: int
     from tonnage.render.targets import find_place
 
     found = find_place(place)
-    return found.bundle(service_of(plan, host=found.host, num_replicas=num_replicas, port=port))
+    return found.bundle(service_of(plan, host=found.host, num_replicas=num_replicas, port=port, engine=engine))
 
 
 def run(

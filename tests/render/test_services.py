@@ -6,8 +6,6 @@ import shlex
 import pytest
 
 from tonnage import api
-from tonnage.engines import TRAINERS
-from tonnage.engines.trainers import traits_of_candidate
 from tonnage.errors import RequestError
 from tonnage.plan.request import make_request
 from tonnage.render.services import service_of, slug_of
@@ -63,17 +61,6 @@ def test_several_nodes_meet_at_an_address_of_the_place():
 def test_a_job_has_no_replicas(deepspeed):
     with pytest.raises(RequestError, match="no replicas"):
         service_of(deepspeed, num_replicas=2)
-
-
-@pytest.mark.parametrize("trainer", TRAINERS, ids=lambda one: one.name)
-def test_refusals_name_known_traits(trainer, deepspeed):
-    known = traits_of_candidate(deepspeed.estimate.candidate) | {
-        "pretrain", "lora", "qlora", "moe", "gguf", "zero1", "zero2", "tp", "pp", "cp", "ep",
-    }  # fmt: skip
-    for refusal in trainer.refusals:
-        assert set(refusal.traits) <= known, refusal
-        assert refusal.reason
-        assert refusal.source
 
 
 def test_names_that_every_place_takes():

@@ -25,12 +25,21 @@ _LARGEST_BYTES = 8 << 20
 @click.option(
     "--place", default="local", show_default=True, help="local, compose, systemd, kubernetes, slurm, skypilot."
 )
+@click.option("--engine", help="Program that runs the plan, where it is another: torchrun, llamafactory, axolotl …")
 @click.option("--diff", "is_diff", is_flag=True, help="Show what would change, and change nothing.")
 @click.option("--replicas", default=1, show_default=True, type=click.IntRange(1, 1024), help="Copies of a server.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port of a server; the engine's own by default.")
 @common
 def command(
-    path: str, folder: str, place: str, is_diff: bool, replicas: int, port: int | None, is_json: bool, is_quiet: bool
+    path: str,
+    folder: str,
+    place: str,
+    engine: str | None,
+    is_diff: bool,
+    replicas: int,
+    port: int | None,
+    is_json: bool,
+    is_quiet: bool,
 ) -> int:
     """Write the files that start a plan, with the flags that the prediction assumed.
 
@@ -40,6 +49,7 @@ def command(
     tonnage plan Qwen/Qwen3.5-27B --gpu rtx-4090 --pick 1 -o plan.toml
     tonnage deploy plan.toml --to bundle
     tonnage deploy plan.toml --to bundle --place systemd --diff
+    tonnage deploy train.toml --to bundle --engine torchrun
     """
     from tonnage import api
     from tonnage.cli.plan import read_text
@@ -51,7 +61,7 @@ def command(
     if not folder.strip():
         raise RequestError("names no folder", where="--to", fix="write --to bundle, or --to - to print the files")
     plan = _located(api.read_plan(read_text(path, LARGEST_BYTES), path), Path(path).parent, is_quiet=is_quiet)
-    bundle = api.deploy(plan, place=place, num_replicas=replicas, port=port)
+    bundle = api.deploy(plan, place=place, num_replicas=replicas, port=port, engine=engine)
     if folder == "-":
         if is_json:
             emit_json(manifest(bundle))

@@ -70,6 +70,10 @@ def refusal_of(name: str, candidate: Candidate) -> Refusal | None:
         return no(
             f"{traits.title} needs compute capability {traits.min_compute_capability}, this card has {capability}"
         )
+    has = traits_of_candidate(candidate) if traits.refusals else frozenset[str]()
+    told = next((one for one in traits.refusals if holds(one, candidate, has)), None)
+    if told is not None:
+        return told
     if not any(fnmatchcase(weights, pattern) for pattern in traits.weight_formats):
         return no(f"{traits.title} does not load {weights} weights")
     needed = next((c for p, c in traits.min_capability_of_format.items() if fnmatchcase(weights, p)), 0.0)
@@ -90,8 +94,7 @@ def refusal_of(name: str, candidate: Candidate) -> Refusal | None:
         return no(f"{traits.title} does not keep experts in host memory")
     if offload.num_cpu_layers and "layers_cpu" not in traits.placements:
         return no(f"{traits.title} does not run layers on the host")
-    has = traits_of_candidate(candidate) if traits.refusals else frozenset[str]()
-    return next((one for one in traits.refusals if holds(one, candidate, has)), None)
+    return None
 
 
 @cache

@@ -5,6 +5,11 @@ from __future__ import annotations
 MESSAGES: dict[str, tuple[str, str]] = {
     "no_trainer": ("no launch is known for this training software", "没有该训练软件的启动方式"),
     "pick_engine": ("plan with --engine, one of: {known}", "用 --engine 规划，可选：{known}"),
+    "foreign_plan": (
+        "the plan was counted for {planned}, and its memory does not hold for {asked}",
+        "该方案按 {planned} 计算，其内存数字不适用于 {asked}",
+    ),
+    "plan_for": ("plan with --engine, one of: {engines}", "用 --engine 重新规划，可选：{engines}"),
     "replicas_of_a_job": ("a training job has no replicas", "训练任务没有副本"),
     "leave_out": ("leave it out", "去掉该选项"),
     "replan": ("plan again with tonnage plan", "用 tonnage plan 重新规划"),

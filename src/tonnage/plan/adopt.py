@@ -33,7 +33,8 @@ _CACHES: Final = {
 }  # fmt: skip
 _FORMATS: Final = {
     "awq_marlin": "awq", "gptq_marlin": "gptq", "bitsandbytes": "nf4", "modelopt_fp4": "nvfp4", "modelopt": "fp8",
-    "modelopt_fp8": "fp8", "gguf": None, "compressed-tensors": None, "unquant": None,
+    "modelopt_fp8": "fp8", "fp8_per_tensor": "fp8_tensor", "fp8_per_block": "fp8", "fp8_per_channel": "fp8_channel",
+    "auto_awq": "awq", "auto_gptq": "gptq", "gguf": None, "compressed-tensors": None, "unquant": None,
 }  # fmt: skip
 _OPTIMIZERS: Final = {
     "adam": "adamw", "adamw": "adamw", "adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_bnb_8bit": "adamw_8bit",

@@ -9,6 +9,7 @@ from typing import Final
 from tonnage.datafiles import program, programs
 from tonnage.engines import TRAINERS, find_engine, find_trainer
 from tonnage.engines.servers import server_of
+from tonnage.engines.trainers import Trainer
 from tonnage.engines.types import Late
 from tonnage.errors import RequestError
 from tonnage.estimate.types import Candidate
@@ -16,6 +17,7 @@ from tonnage.messages import say
 from tonnage.model.types import Quantization
 from tonnage.plan.types import Plan
 from tonnage.render import network
+from tonnage.render.quote import shell_words
 from tonnage.render.types import Probe, Role, Service
 from tonnage.render.weights import Weights, weights_of
 from tonnage.units import GIB, MIB
@@ -45,7 +47,9 @@ def slug_of(text: str, longest: int = 40) -> str:
     return name or "model"
 
 
-def service_of(plan: Plan, *, host: str = "127.0.0.1", port: int | None = None, num_replicas: int = 1) -> Service:
+def service_of(
+    plan: Plan, *, host: str = "127.0.0.1", port: int | None = None, num_replicas: int = 1, engine: str | None = None
+) -> Service:
     """Return what runs a plan.
 
     Parameters
@@ -58,6 +62,8 @@ def service_of(plan: Plan, *, host: str = "127.0.0.1", port: int | None = None, 
         Port of the first replica; the engine's own by default. [1]
     num_replicas : int
         Copies of a server, each with devices of its own. [1]
+    engine : str
+        Program that runs the plan, where it is another than the one it was counted for.
 
     Returns
     -------
@@ -67,27 +73,61 @@ def service_of(plan: Plan, *, host: str = "127.0.0.1", port: int | None = None, 
     Raises
     ------
     RequestError
-        The plan trains and replicas are asked for, or the engine refuses the candidate.
+        The plan trains and replicas are asked for, the engine refuses the candidate, or what was predicted does not
+        hold for the program that is named.
     """
     if isinstance(plan.estimate.candidate.workload, Serving):
+        _check_server(plan.estimate.candidate, engine)
         return _server(plan, host, port, num_replicas)
     if num_replicas > 1:
         raise RequestError(say("deploy.replicas_of_a_job"), where="--replicas", fix=say("deploy.leave_out"))
-    return _job(plan)
+    return _job(plan, engine)
 
 
-def _job(plan: Plan) -> Service:
-    candidate, storage = plan.estimate.candidate, plan.estimate.storage
-    trainer = find_trainer(candidate.engine)
+def _check_server(candidate: Candidate, engine: str | None) -> None:
+    """Refuse another engine for a plan that serves: each reserves memory by rules of its own."""
+    if engine is None:
+        return
+    asked = find_engine(engine).name
+    if asked != find_engine(candidate.engine).name:
+        _raise_foreign(candidate, asked, (candidate.engine,))
+
+
+def _raise_foreign(candidate: Candidate, asked: str, plans_of: tuple[str, ...]) -> None:
+    text = say("deploy.foreign_plan", planned=candidate.engine, asked=asked)
+    raise RequestError(text, where=f"--engine {asked}", fix=say("deploy.plan_for", engines=", ".join(plans_of)))
+
+
+def _trainer(candidate: Candidate, engine: str | None) -> Trainer:
+    """Return the program that runs a plan: the one named, or the one it was counted for."""
+    name = (engine or candidate.engine).strip().lower().replace("_", "-")
+    trainer = find_trainer(name)
     if trainer is None:
         known = ", ".join(one.name for one in TRAINERS)
-        raise RequestError(say("deploy.no_trainer"), where=candidate.engine, fix=say("deploy.pick_engine", known=known))
+        raise RequestError(say("deploy.no_trainer"), where=name[:40], fix=say("deploy.pick_engine", known=known))
+    if candidate.engine not in trainer.plans_of:
+        _raise_foreign(candidate, trainer.name, trainer.plans_of)
+    return trainer
+
+
+def _setup(trainer: Trainer, candidate: Candidate) -> Weights | None:
+    """Return what a program needs that pip does not bring, as lines of a script."""
+    if not trainer.setup:
+        return None
+    name = shell_words([candidate.model.name])
+    return Weights(name=candidate.model.name, lines=tuple(line.replace("{model}", name) for line in trainer.setup))
+
+
+def _job(plan: Plan, engine: str | None) -> Service:
+    candidate, storage = plan.estimate.candidate, plan.estimate.storage
+    trainer = _trainer(candidate, engine)
     refusal = trainer.refuses(candidate)
     if refusal is not None:
         raise RequestError(refusal.reason, where=trainer.name, fix=say("deploy.replan"))
     launch = trainer.launch(candidate)
     devices = candidate.cluster.node.devices
-    sources = programs("train") if "train.py" in launch.argv else {}
+    is_ours = "train.py" in launch.argv or any("\nfrom train import" in text for text in launch.files.values())
+    sources = programs("train") if is_ours else {}
     sources |= _programs_of_nodes(candidate)
     on_host = max(plan.estimate.footprint.host_total.high, 0.0)
     return Service(
@@ -106,7 +146,8 @@ def _job(plan: Plan) -> Service:
         host_memory_bytes=round(on_host * _HEADROOM) + _RUNTIME_BYTES * max(1, len(devices)),
         shared_memory_bytes=_SHARED_BYTES_PER_DEVICE * max(1, len(devices)),
         stop_seconds=_DRAIN_SECONDS + (storage.checkpoints_bytes or 0.0) / _SLOW_WRITE_BYTES_PER_S,
-        notes=_link_notes(candidate),
+        weights=_setup(trainer, candidate),
+        notes=(*((trainer.note,) if trainer.note else ()), *_link_notes(candidate)),
         settings=network.settings_of(candidate, is_job=True),
         is_torch_job=launch.argv[0] in ("torchrun", "accelerate", "python"),
         has_collectives=network.has_collectives(candidate),

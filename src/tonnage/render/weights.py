@@ -28,7 +28,7 @@ FOLDER: Final = "weights"
 _PLAIN: Final = frozenset(("bf16", "fp16", "fp32"))
 # What an engine makes itself while it loads, from plain weights (vllm 0.33.0 --quantization, transformers serve).
 _ONLINE: Final = {
-    "vllm": frozenset(("fp8", "fp8_tensor", "fp8_channel", "nf4", "nf4_double")),
+    "vllm": frozenset(("fp8", "fp8_tensor", "fp8_channel")),
     "sglang": frozenset(("fp8", "fp8_tensor", "fp8_channel", "nf4", "nf4_double")),
     "transformers": frozenset(("nf4", "nf4_double", "int8")),
 }

@@ -12,7 +12,7 @@ from typing import Final
 from tonnage.engines.elastic import LEARNING_RATES, num_steps, torchrun_words, training_of
 from tonnage.engines.types import Launch
 from tonnage.estimate.types import Candidate, Recompute
-from tonnage.model.types import Attention, Layer, LatentAttention, Mlp, Model, Moe
+from tonnage.model.types import Attention, LatentAttention, Layer, Mlp, Model, Moe
 from tonnage.workload.types import TrainingKind
 
 __all__ = ["PROGRAM", "launch"]

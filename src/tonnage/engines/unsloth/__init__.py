@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tonnage.engines.unsloth.launch import launch
 from tonnage.engines.trainers import Trainer
+from tonnage.engines.unsloth.launch import launch
 
 __all__ = ["TRAINER"]
 

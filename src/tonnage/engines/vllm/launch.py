@@ -10,8 +10,9 @@ from tonnage.engines.vllm.accounting import ACCOUNTING
 from tonnage.estimate.compose_serving import serving_load
 from tonnage.estimate.types import Candidate
 
-# Names of this tool's formats that vLLM quantises to while it loads; the others are read from the checkpoint.
-_ONLINE = {"fp8": "fp8", "fp8_tensor": "fp8", "fp8_channel": "fp8", "nf4": "bitsandbytes", "nf4_double": "bitsandbytes"}
+# Names of this tool's formats that vLLM quantises to while it loads (vllm/config/quantization.py); `fp8` alone names a
+# checkpoint that is stored so (model_executor/layers/quantization/fp8.py). The others are read from the checkpoint.
+_ONLINE = {"fp8": "fp8_per_block", "fp8_tensor": "fp8_per_tensor", "fp8_channel": "fp8_per_channel"}
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
