@@ -126,8 +126,7 @@ def _job(plan: Plan, engine: str | None) -> Service:
         raise RequestError(refusal.reason, where=trainer.name, fix=say("deploy.replan"))
     launch = trainer.launch(candidate)
     devices = candidate.cluster.node.devices
-    is_ours = "train.py" in launch.argv or any("\nfrom train import" in text for text in launch.files.values())
-    sources = programs("train") if is_ours else {}
+    sources = programs("train") if "train.py" in launch.argv else {}
     sources |= _programs_of_nodes(candidate)
     on_host = max(plan.estimate.footprint.host_total.high, 0.0)
     return Service(

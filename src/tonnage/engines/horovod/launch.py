@@ -21,19 +21,20 @@ from pathlib import Path
 
 import horovod.torch as hvd
 import torch
-from train import Packed, load_model, texts
-from transformers import AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 hvd.init()
 torch.cuda.set_device(hvd.local_rank())
 job = json.loads(Path("{job}").read_text(encoding="utf-8"))
 said = job["training_arguments"]
 tokenizer = AutoTokenizer.from_pretrained(job["model"])
-ids = [one for text in texts(Path(job["data"])) for one in (*tokenizer(text)["input_ids"], tokenizer.eos_token_id)]
-data = Packed(torch.tensor(ids), job["seq_len"])
+texts = (json.loads(line)["text"] for line in Path("data/text.jsonl").read_text(encoding="utf-8").splitlines())
+ids = [one for text in texts for one in (*tokenizer(text)["input_ids"], tokenizer.eos_token_id)]
+rows = torch.tensor(ids)[: len(ids) // job["seq_len"] * job["seq_len"]].view(-1, job["seq_len"])
+data = [{{"input_ids": row, "labels": row.clone()}} for row in rows]
 sampler = torch.utils.data.distributed.DistributedSampler(data, num_replicas=hvd.size(), rank=hvd.rank())
 loader = torch.utils.data.DataLoader(data, batch_size=said["per_device_train_batch_size"], sampler=sampler)
-model = load_model(job).cuda()
+model = AutoModelForCausalLM.from_pretrained(job["model"], dtype=getattr(torch, job["dtype"])).cuda()
 passes = said["gradient_accumulation_steps"]
 optimizer = hvd.DistributedOptimizer(
     torch.optim.AdamW(model.parameters(), lr=said["learning_rate"], fused=True),

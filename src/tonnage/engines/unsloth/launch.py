@@ -1,7 +1,7 @@
 """Candidate -> a script of Unsloth's. A template: never started here.
 
 Parameters as in unsloth 2026.3.4 unsloth/models/loader.py (`from_pretrained`) and unsloth/models/llama.py
-(`get_peft_model`). The Trainer and its arguments are those of `train.py`, whose texts and packing it takes.
+(`get_peft_model`). The Trainer and its arguments are those of the Transformers launch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["launch"]
 
 SCRIPT: Final = "train_unsloth.py"
 _MATRICES: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-_BODY: Final = '''"""Trains adapters with Unsloth as the plan says; the texts lie in data/, `train.py` packs them."""
+_BODY: Final = '''"""Trains adapters with Unsloth as the plan says; data/text.jsonl holds one text a line in a field `text`."""
 
 from unsloth import FastLanguageModel  # before transformers: it changes what that imports
 
@@ -26,7 +26,6 @@ import json
 from pathlib import Path
 
 import torch
-from train import Packed, texts
 from transformers import Trainer, TrainingArguments, default_data_collator
 from transformers.trainer_utils import get_last_checkpoint
 
@@ -37,11 +36,13 @@ model, tokenizer = FastLanguageModel.from_pretrained(**LOAD)
 model = FastLanguageModel.get_peft_model(model, **ADAPTERS)
 job = json.loads(Path("{job}").read_text(encoding="utf-8"))
 arguments = TrainingArguments(**job["training_arguments"])
-ids = [one for text in texts(Path(job["data"])) for one in (*tokenizer(text)["input_ids"], tokenizer.eos_token_id)]
+texts = (json.loads(line)["text"] for line in Path("data/text.jsonl").read_text(encoding="utf-8").splitlines())
+ids = [one for text in texts for one in (*tokenizer(text)["input_ids"], tokenizer.eos_token_id)]
+rows = torch.tensor(ids)[: len(ids) // job["seq_len"] * job["seq_len"]].view(-1, job["seq_len"])
 trainer = Trainer(
     model=model,
     args=arguments,
-    train_dataset=Packed(torch.tensor(ids), job["seq_len"]),
+    train_dataset=[{{"input_ids": row, "labels": row.clone()}} for row in rows],
     data_collator=default_data_collator,
     processing_class=tokenizer,
 )
@@ -88,7 +89,7 @@ def adapter_arguments(candidate: Candidate) -> dict[str, Any]:
 
 
 def launch(candidate: Candidate) -> Launch:
-    """Return the script, the job with the Trainer's arguments, and the packing that it takes from `train.py`."""
+    """Return the script, and the job with the Trainer's arguments."""
     text = _BODY.format(
         load=_literal(load_arguments(candidate)), adapters=_literal(adapter_arguments(candidate)), job=JOB
     )
