@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tonnage.engines import (
+    accelerate,
     axolotl,
     deepspeed,
     horovod,
@@ -40,7 +41,7 @@ TRAINERS: tuple[Trainer, ...] = (
     transformers.TRAINER,
     torchrun.TRAINER,
     deepspeed.TRAINER,
-    deepspeed.ACCELERATE,
+    accelerate.TRAINER,
     megatron.TRAINER,
     torchtitan.TRAINER,
     llamafactory.TRAINER,
