@@ -14,9 +14,11 @@ sys.path.insert(0, str(JOBS))
 def forget_engine():
     """Let accelerate read its environment again for the next training."""
     from accelerate.state import AcceleratorState, GradientState
+    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
     AcceleratorState._reset_state(reset_partial_state=False)
     GradientState._reset_state()
+    unset_hf_deepspeed_config()
 
 
 def make_tokenizer(folder):
@@ -67,6 +69,34 @@ def stop_at(step):
     return replaced(RunFolder, "metric", make)
 
 
+def watch_routers(file):
+    """Write which types every router's weights and scores had, and how far the scores are from those of fp32."""
+    import torch
+    import train_setup
+
+    seen = set()
+
+    def hook(module, inputs, output):
+        with torch.autocast("cpu", enabled=False):
+            rows = inputs[0].float().reshape(-1, inputs[0].shape[-1])
+            right = torch.nn.functional.linear(rows, module.weight.float())
+        error = float((output[0] - right).abs().max())
+        seen.add((str(module.weight.dtype), str(output[0].dtype), error))
+        Path(file).write_text(json.dumps(sorted(seen)))
+
+    def make(keep):
+        def kept(model):
+            from train_models import routers
+
+            for _, module in routers(model):
+                module.register_forward_hook(hook)
+            return keep(model)
+
+        return kept
+
+    return replaced(train_setup, "keep_routers_in_fp32", make)
+
+
 def fill_disk_at(step):
     """The save of one step finds the disk full."""
     import train_checkpoints
@@ -96,11 +126,11 @@ def main(plan: Path, out: Path) -> None:
         if "make" in task:
             make_model(task["make"], task["root"]) if task["make"] else make_tokenizer(task["root"])
             continue
-        for command in task.get("before", ()):
+        for command in task.get("before", ()) if os.environ.get("RANK", "0") == "0" else ():
             exec(command, {"root": Path(task["root"])})
         job = {"final": True, "dtype": "float32", "attn_implementation": "sdpa", **task["job"]}
         hooks = [make(task[name]) for name, make in HOOKS.items() if name in task]
-        os.environ.update(task.get("env", {}))
+        environment = dict(os.environ)
         try:
             codes.append(run(job, Path(task["root"]), attempt=task.get("attempt", 0)))
         except Exception as error:  # noqa: BLE001  the test reads it
@@ -109,13 +139,13 @@ def main(plan: Path, out: Path) -> None:
         finally:
             for undo in hooks:
                 undo()
-            for name in task.get("env", {}):
-                os.environ.pop(name)
+            os.environ.clear()
+            os.environ.update(environment)
             forget_engine()
     out.write_text(json.dumps(codes))
 
 
-HOOKS = {"stop_at": stop_at, "fill_disk_at": fill_disk_at}
+HOOKS = {"stop_at": stop_at, "watch_routers": watch_routers, "fill_disk_at": fill_disk_at}
 
 
 if __name__ == "__main__":

@@ -95,6 +95,18 @@ _LEAVE_HALF_A_SAVE = """
 """
 
 
+def _take(root, step=3):
+    """Begin with another run's checkpoint."""
+    source = root / "checkpoints" / f"step-{step:08d}"
+    return f"""
+import shutil
+shutil.copytree("{source}", root / "checkpoints" / "step-{step:08d}")
+"""
+
+
+LORA = {"kind": "lora", "lora": {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"]}}
+
+
 @pytest.fixture(scope="module")
 def pair(alone) -> Runs:
     """Two ranks: for every engine and family a whole run and one cut in two."""
@@ -107,6 +119,19 @@ def pair(alone) -> Runs:
             cut = folder / f"{engine}-{family}-cut"
             tasks.append((f"{engine} {family} stopped", {"job": one, "root": cut, "stop_at": CUT_AT}))
             tasks.append((f"{engine} {family} resumed", {"job": one, "root": cut, "attempt": 1}))
+    for engine in ("ddp", "fsdp2", "zero3"):
+        arguments = {**ENGINES[engine], "bf16": True, "max_steps": 1}
+        if engine == "zero3":
+            arguments["deepspeed"] = {**arguments["deepspeed"], "bf16": {"enabled": True}}
+        one = job(folder / "sparse", folder / "tokenizer", micro_batch=1, arguments=arguments, final=False)
+        watched = {"job": one, "root": folder / f"{engine}-bf16", "watch_routers": folder / f"{engine}-bf16.json"}
+        tasks.append((f"{engine} bf16", watched))
+    for engine in ("fsdp2", "zero2", "zero3"):
+        one = job(folder / "sparse", folder / "tokenizer", micro_batch=1, arguments=ENGINES[engine])
+        copy = [_take(folder / "single-sparse-whole")]
+        tasks.append((f"one to {engine}", {"job": one, "root": folder / f"one-to-{engine}", "before": copy}))
+        lora = job(folder / "dense", folder / "tokenizer", micro_batch=1, arguments=ENGINES[engine], **LORA)
+        tasks.append((f"{engine} lora", {"job": lora, "root": folder / f"{engine}-lora"}))
     return Runs(folder, run_named(folder, "pair", tasks, 2))
 
 
@@ -152,6 +177,120 @@ def test_every_engine_agrees_with_one_process_and_resumes_bit_for_bit(pair, engi
     assert found[STEPS] < found[1] - 0.5
     assert losses(cut) == found
     assert final_bytes(cut) == final_bytes(whole)
+
+
+@pytest.fixture(scope="module")
+def later(pair) -> Runs:
+    """One process again: what two ranks saved, adapters, and other kinds of text."""
+    folder = pair.folder
+    tokenizer = folder / "tokenizer"
+    tasks = []
+    for engine in ("ddp", "fsdp2", "zero2", "zero3"):
+        one = job(folder / "sparse", tokenizer)
+        copy = [_take(folder / f"{engine}-sparse-whole")]
+        tasks.append((f"{engine} to one", {"job": one, "root": folder / f"{engine}-to-one", "before": copy}))
+    one = job(folder / "dense", tokenizer, **LORA)
+    tasks.append(("lora", {"job": one, "root": folder / "single-lora"}))
+    for name in ("stopped", "resumed"):
+        more = {"stop_at": CUT_AT} if name == "stopped" else {"attempt": 1}
+        tasks.append((f"lora {name}", {"job": one, "root": folder / "single-lora-cut", **more}))
+    quantized = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": "bfloat16"}
+    one = job(folder / "dense", tokenizer, **{**LORA, "kind": "qlora", "quantization": quantized, "dtype": "bfloat16"})
+    tasks.append(("qlora", {"job": one, "root": folder / "single-qlora"}))
+    stream = {"path": str(TEXT), "streaming": True, "held_back_rows": 4}
+    one = job(folder / "dense", tokenizer, data=stream, arguments={"eval_strategy": "steps", "eval_steps": 3})
+    tasks.append(("stream", {"job": one, "root": folder / "stream"}))
+    for name in ("stopped", "resumed"):
+        more = {"stop_at": CUT_AT} if name == "stopped" else {"attempt": 1}
+        tasks.append((f"stream {name}", {"job": one, "root": folder / "stream-cut", **more}))
+    held = {"path": str(TEXT), "held_back_ratio": 0.01}
+    recomputed = {
+        "activation_checkpointing": True,
+        "eval_strategy": "steps",
+        "eval_steps": 3,
+        "dataloader_num_workers": 1,
+    }
+    one = job(folder / "dense", tokenizer, data=held, arguments=recomputed)
+    tasks.append(("recomputed", {"job": one, "root": folder / "recomputed"}))
+    for compression in ("zstd", "zstd-planes"):
+        settings = {"every_steps": 3, "compression": compression, "async": True}
+        one = job(folder / "sparse", tokenizer, checkpoints=settings)
+        tasks.append((compression, {"job": one, "root": folder / compression}))
+        copy = [_take(folder / compression)]
+        tasks.append((f"{compression} resumed", {"job": one, "root": folder / f"{compression}-cut", "before": copy}))
+    return Runs(folder, run_named(folder, "later", tasks, 1))
+
+
+@pytest.mark.parametrize("engine", ["fsdp2", "zero2", "zero3"])
+def test_one_process_save_goes_on_with_two_ranks_of_another_engine(pair, engine):
+    assert pair.codes[f"one to {engine}"] == 0
+    found = losses(pair.at(f"one-to-{engine}"))
+    single = losses(pair.at("single-sparse-whole"))
+    assert found == pytest.approx({step: single[step] for step in (4, 5, 6)}, rel=1e-5)
+    assert events(pair.at(f"one-to-{engine}"), "random_state_new")
+
+
+@pytest.mark.parametrize("engine", ["ddp", "fsdp2", "zero2", "zero3"])
+def test_a_save_of_two_ranks_goes_on_with_one_process(later, engine):
+    assert later.codes[f"{engine} to one"] == 0
+    single = losses(later.at("single-sparse-whole"))
+    assert losses(later.at(f"{engine}-to-one")) == pytest.approx({step: single[step] for step in (4, 5, 6)}, rel=1e-5)
+
+
+def test_adapters_train_alone_resume_and_agree_on_every_engine(later, pair):
+    assert [later.codes[name] for name in ("lora", "lora stopped", "lora resumed")] == [0, 75, 0]
+    single = losses(later.at("single-lora"))
+    assert losses(later.at("single-lora-cut")) == single
+    assert (later.at("single-lora") / "final" / "adapter_model.safetensors").is_file()
+    for engine in ("fsdp2", "zero2", "zero3"):
+        assert pair.codes[f"{engine} lora"] == 0
+        assert losses(pair.at(f"{engine}-lora")) == pytest.approx(single, rel=1e-4)
+    saved = json.loads((later.at("single-lora") / "checkpoints" / "step-00000006" / "manifest.json").read_text())
+    (tensors,) = [row["bytes"] for row in saved["files"] if row["name"].startswith("tensors-")]
+    # Two layers, two matrices each of 64 columns, rank 4; three fp32 values a parameter and a header.
+    assert tensors < 3 * 4 * 2 * 4 * (64 + 64 + 64 + 32) + 8000
+
+
+def test_adapters_over_4_bit_weights_train(later):
+    assert later.codes["qlora"] == 0
+    found = losses(later.at("single-qlora"))
+    assert found[1] == pytest.approx(losses(later.at("single-lora"))[1], rel=2e-2)
+    assert found[STEPS] < found[1]
+
+
+def test_a_stream_resumes_at_its_row_and_is_evaluated_on_what_was_held_back(later):
+    assert [later.codes[name] for name in ("stream", "stream stopped", "stream resumed")] == [0, 75, 0]
+    assert losses(later.at("stream-cut")) == losses(later.at("stream"))
+    assert [line["step"] for line in events(later.at("stream"), "evaluated")] == [3, 6]
+
+
+def test_recomputation_changes_no_loss(later):
+    assert later.codes["recomputed"] == 0
+    found = losses(later.at("recomputed"))
+    assert found[STEPS] < found[1] - 0.5
+    first, last = (line["loss"] for line in events(later.at("recomputed"), "evaluated"))
+    assert last < first
+
+
+@pytest.mark.parametrize("compression", ["zstd", "zstd-planes"])
+def test_saves_beside_the_training_may_be_compressed_and_load_bit_for_bit(later, compression):
+    assert [later.codes[name] for name in (compression, f"{compression} resumed")] == [0, 0]
+    whole = later.at("single-sparse-whole")
+    assert losses(later.at(compression)) == losses(whole)
+    assert final_bytes(later.at(f"{compression}-cut")) == final_bytes(whole)
+    for line in events(later.at(compression), "checkpoint_saved"):
+        assert line["compression_ratio"] > 1.02
+
+
+@pytest.mark.parametrize("engine", ["ddp", "fsdp2", "zero3"])
+def test_routers_hold_and_score_in_fp32(pair, engine):
+    assert pair.codes[f"{engine} bf16"] == 0
+    seen = json.loads(pair.at(f"{engine}-bf16.json").read_text())
+    # DeepSpeed computes with its 16-bit copy of all weights; its master of them is fp32.
+    held = "torch.bfloat16" if engine == "zero3" else "torch.float32"
+    assert {(weight, score) for weight, score, _ in seen} == {(held, "torch.float32")}
+    assert max(error for _, _, error in seen) == 0.0
+    assert losses(pair.at(f"{engine}-bf16"))[1] == pytest.approx(losses(pair.at("single-sparse-whole"))[1], rel=2e-3)
 
 
 def test_a_damaged_checkpoint_is_skipped_for_the_one_before(alone):

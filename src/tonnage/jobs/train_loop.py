@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import torch
 from train_checkpoints import Checkpoints
 from train_folder import RunFolder
 from train_meters import StepMeter, checksum, memory
+from train_models import shard_routers_apart
 from train_ranks import Ranks
 from train_signals import Signals
 from train_state import TorchState, ZeroState
@@ -266,7 +267,8 @@ class Loop(Trainer):
             raise SaveFailedError(f"step {pending.step}: {wrong}")
 
     def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: Any) -> Any:
-        prepared = super()._prepare_for_training(max_steps, train_dataloader, None)
+        with shard_routers_apart(self.model) if self.is_fsdp_enabled else nullcontext():
+            prepared = super()._prepare_for_training(max_steps, train_dataloader, None)
         if resume_from_checkpoint is not None:
             values = self.checkpoints.load(Path(resume_from_checkpoint), self._state())
             self.lr_scheduler.load_state_dict({**self.lr_scheduler.state_dict(), **values["scheduler"]})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +54,7 @@ def routers(model: nn.Module) -> list[tuple[str, nn.Module]]:
         for name, module in model.named_modules()
         if name.rsplit(".", 1)[-1] in ("gate", "router")
         and isinstance(getattr(module, "weight", None), torch.Tensor)
-        and module.weight.dim() == 2
+        and len(getattr(module.weight, "ds_shape", module.weight.shape)) == 2  # ZeRO-3 leaves an empty weight behind
         and any(hasattr(parent, "experts") for parent in [model.get_submodule(name.rpartition(".")[0])])
     ]
 
@@ -69,6 +71,35 @@ def keep_routers_in_fp32(model: nn.Module) -> int:
             module.float()
         module.forward = _in_fp32(module)
     return len(found)
+
+
+@contextmanager
+def shard_routers_apart(model: nn.Module) -> Iterator[None]:
+    """Let FSDP2 shard routers by themselves and gather them in fp32, where it gathers the rest in 16 bits.
+
+    Accelerate 1.15 (utils/fsdp_utils.py, fsdp2_prepare_model) has one policy for all modules, and asks torch for
+    `fully_shard` each time.
+    """
+    import torch.distributed.fsdp as engine  # noqa: PLC0415  only where it shards
+
+    inner = engine.fully_shard
+    kept = [module for _, module in routers(model)]
+    wide = engine.MixedPrecisionPolicy(param_dtype=torch.float32, reduce_dtype=torch.float32)
+
+    def fully_shard(module: Any, **kwargs: Any) -> Any:
+        inside = {
+            id(one) for part in (module if isinstance(module, (list, tuple)) else [module]) for one in part.modules()
+        }
+        for one in kept:
+            if id(one) in inside and not isinstance(one, engine.FSDPModule):
+                inner(one, **{**kwargs, "mp_policy": wide})
+        return inner(module, **kwargs)
+
+    engine.fully_shard = fully_shard
+    try:
+        yield
+    finally:
+        engine.fully_shard = inner
 
 
 def _in_fp32(module: nn.Module) -> Any:
