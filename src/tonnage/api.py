@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from tonnage.model.types import Model
 
 if TYPE_CHECKING:  # each verb imports what it needs when it is called
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from tonnage.calibrate.teach import Finding
+    from tonnage.diagnose.lint.types import Report
     from tonnage.estimate.fit import Fit
     from tonnage.estimate.summary import ModelSummary
     from tonnage.estimate.types import Estimate
@@ -43,6 +44,8 @@ __all__ = [
     "explain",
     "find_gpus",
     "fits_by_trace",
+    "lint",
+    "lint_fixes",
     "plan",
     "proof",
     "read_model",
@@ -650,3 +653,69 @@ def stop(folder: Path, *, wait_seconds: float = 600.0) -> dict[str, Any]:
     state = summary(Folder(path=folder))
     assert state is not None
     return state
+
+
+def lint(paths: Sequence[str], stdin: BinaryIO | None = None) -> Report:
+    """Hold scripts and configurations against today's interfaces; nothing of them is run or imported.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        Files and folders; `-` is standard input.
+    stdin : BinaryIO
+        What `-` reads.
+
+    Returns
+    -------
+    Report
+        Findings by file and line, each with today's form and its source; what was not read.
+
+    Raises
+    ------
+    BadFileError
+        A path that is not there.
+    """
+    from dataclasses import replace
+
+    from tonnage.diagnose.lint import definitions
+    from tonnage.diagnose.lint import lint as lint_texts
+    from tonnage.probe.lint_files import installed_fields, read_sources
+
+    sources = read_sources(paths, stdin)
+    known = definitions()
+    installed = installed_fields()
+    if installed is not None:
+        release, fields = installed
+        known = replace(
+            known,
+            names={**known.names, "trainer_field": fields},
+            installed={"trainer_field": release},
+        )
+    report = lint_texts(sources.texts, known)
+    return replace(report, unread=(*sources.unread, *report.unread))
+
+
+def lint_fixes(report: Report) -> Mapping[str, tuple[str, str, int]]:
+    """Return corrected copies of the files of a report: by name the text, the corrected text and how many changes.
+
+    Parameters
+    ----------
+    report : Report
+        An answer of `lint` over files.
+
+    Returns
+    -------
+    Mapping
+        Only changes that are certain; a Python file that would not parse stays as it was.
+    """
+    from tonnage.diagnose.lint.edits import apply_edits
+    from tonnage.probe.lint_files import read_sources
+
+    found: dict[str, tuple[str, str, int]] = {}
+    for name in dict.fromkeys(f.file for f in report.findings if f.file != "-"):
+        text = read_sources([name]).texts.get(name, "")
+        newline = "\r\n" if "\r\n" in text else "\n"
+        plain = text.removeprefix("\ufeff").replace("\r\n", "\n")
+        new, num = apply_edits(plain, [f.edit for f in report.findings if f.file == name and f.edit], name)
+        found[name] = (text, new.replace("\n", newline), num)
+    return found
