@@ -22,6 +22,10 @@ _GPU_IMAGES: Final = re.compile(
 _WATCHERS: Final = re.compile(
     r"(?:^|/)(?:prometheus|grafana|grafana-oss|alertmanager|dcgm-exporter|node-exporter)(?::|@|$)"
 )
+# Programs of any image that compute nothing: a service or run of one of them needs no card.
+_TOOLS: Final = frozenset(
+    ("chown", "chmod", "mkdir", "cp", "mv", "ls", "cat", "true", "sleep", "curl", "wget", "tar", "id")
+)
 _TRAINERS: Final = ("torchrun", "accelerate", "deepspeed", "horovodrun", "megatron")
 
 
@@ -153,9 +157,10 @@ def _service(service: Table, line: int) -> Iterator[Hit]:
         or "runtime" in service
         or "devices" in service
     )
-    if image and _GPU_IMAGES.search(image) and not has_gpu:
+    computes = not (words and basename(words[0]) in _TOOLS)
+    if computes and _GPU_IMAGES.search(image) and not has_gpu:
         yield Hit(rule="container-without-gpus", line=line, values={"image": image})
-    if image and _SHARED.search(image) and "shm_size" not in service and service.get("ipc") is None:
+    if computes and _SHARED.search(image) and "shm_size" not in service and service.get("ipc") is None:
         yield Hit(rule="container-shared-memory", line=line, values={"image": image})
     policy = service.get("restart")
     launch = launch_of(_command_of(("", *words), line))
