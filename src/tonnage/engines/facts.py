@@ -306,8 +306,13 @@ class DescribedEngine:
 
     name: str
     data: str
-    accounting: EngineAccounting
+    rules: Callable[[], EngineAccounting]
     launcher: Callable[[Candidate], Launch]
+
+    @property
+    def accounting(self) -> EngineAccounting:
+        """Memory rules and rates; a verb that asks no engine reads no constants."""
+        return self.rules()
 
     @property
     def traits(self) -> EngineTraits:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
+from functools import cache
+from typing import TYPE_CHECKING
 
 from tonnage.nouns import noun
 from tonnage.units import Count, Ratio, RequestsPerS, Seconds
 
+if TYPE_CHECKING:
+    from statistics import NormalDist
+
 __all__ = ["Waiting", "share_within", "tail_seconds", "waiting"]
 
-_NORMAL = NormalDist()
+
+@cache
+def _normal() -> NormalDist:
+    from statistics import NormalDist  # noqa: PLC0415  one request at a time waits for nobody
+
+    return NormalDist()
 
 
 @noun
@@ -37,7 +46,7 @@ class Waiting:
 
     def tpot_quantile_seconds(self, quantile: Ratio) -> Seconds:
         """Time a token that a share of the requests stay under; derived: many prompts pass, so they vary normally."""
-        return self.tpot_seconds + _NORMAL.inv_cdf(quantile) * self.tpot_deviation_seconds
+        return self.tpot_seconds + _normal().inv_cdf(quantile) * self.tpot_deviation_seconds
 
     def goodput_per_s(self, ttft_limit_seconds: Seconds | None, tpot_limit_seconds: Seconds | None) -> RequestsPerS:
         """Return the requests a second that keep both limits; derived: the two are taken as independent."""
@@ -191,4 +200,4 @@ def share_within(mean_seconds: Seconds, busy_ratio: Ratio, limit_seconds: Second
 def _share_under(mean_seconds: Seconds, deviation_seconds: Seconds, limit_seconds: Seconds) -> Ratio:
     if deviation_seconds <= 0.0:
         return float(mean_seconds <= limit_seconds)
-    return _NORMAL.cdf((limit_seconds - mean_seconds) / deviation_seconds)
+    return _normal().cdf((limit_seconds - mean_seconds) / deviation_seconds)

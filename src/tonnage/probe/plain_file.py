@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -70,6 +69,8 @@ def replace_text(path: Path, text: str, *, fix: str) -> None:
     OutsideError
         The folder or file cannot be written, with the cure that is given; the old file is as it was.
     """
+    import tempfile  # noqa: PLC0415  most verbs write nothing
+
     aside: str | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ Flags as in ikawrakow/ik_llama.cpp common/common.cpp @8337e4cd; fused experts ar
 
 from __future__ import annotations
 
-from tonnage.engines.ik_llama_cpp.accounting import ACCOUNTING
+from tonnage.engines.ik_llama_cpp.accounting import accounting
 from tonnage.engines.llama_cpp.accounting import LATENT_SCORE_BYTES
 from tonnage.engines.llama_cpp.launch import arguments, weights_file
 from tonnage.engines.types import Launch
@@ -16,7 +16,7 @@ from tonnage.units import MIB
 
 def launch(candidate: Candidate) -> Launch:
     """Return the command line; latent attention in the mode that keeps the small cache."""
-    argv = ["llama-server", "-m", weights_file(candidate), *arguments(candidate, ACCOUNTING)]
+    argv = ["llama-server", "-m", weights_file(candidate), *arguments(candidate, accounting())]
     if any(isinstance(mixer, LatentAttention) for layer, _ in candidate.model.groups() for mixer in layer.mixers):
         argv += ["-mla", "3", "-amb", str(LATENT_SCORE_BYTES // MIB)]
     return Launch(argv=tuple(argv))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tonnage.engines.facts import DescribedEngine
-from tonnage.engines.ktransformers.accounting import ACCOUNTING
+from tonnage.engines.ktransformers.accounting import accounting
 from tonnage.engines.ktransformers.launch import launch
 
 __all__ = ["ENGINE"]
 
-ENGINE = DescribedEngine(name="ktransformers", data="ktransformers", accounting=ACCOUNTING, launcher=launch)
+ENGINE = DescribedEngine(name="ktransformers", data="ktransformers", rules=accounting, launcher=launch)

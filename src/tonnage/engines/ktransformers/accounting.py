@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from tonnage.engines.facts import constants_of
 from tonnage.engines.sglang.accounting import Accounting
 
-ACCOUNTING = Accounting("ktransformers", constants_of("ktransformers"))
+
+@cache
+def accounting() -> Accounting:
+    """Return the rules, their constants read at the first use."""
+    return Accounting("ktransformers", constants_of("ktransformers"))

@@ -5,7 +5,7 @@ Flags as in kvcache-ai/ktransformers doc/en/Qwen3.5.md @95009ea (v0.7.0).
 
 from __future__ import annotations
 
-from tonnage.engines.ktransformers.accounting import ACCOUNTING
+from tonnage.engines.ktransformers.accounting import accounting
 from tonnage.engines.sglang.launch import arguments
 from tonnage.engines.types import Launch
 from tonnage.estimate.types import Candidate
@@ -27,7 +27,7 @@ def launch(candidate: Candidate) -> Launch:
     """Return the command line; one thread a physical core, one pool a memory node."""
     host = candidate.cluster.node.host
     argv = [
-        *arguments(candidate, ACCOUNTING),
+        *arguments(candidate, accounting()),
         "--kt-weight-path", candidate.model.name,
         "--kt-method", _METHODS.get(candidate.precision.weights, "LLAMAFILE"),
         "--kt-num-gpu-experts", str(num_gpu_experts(candidate)),

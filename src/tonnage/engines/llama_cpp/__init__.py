@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tonnage.engines.facts import DescribedEngine
-from tonnage.engines.llama_cpp.accounting import ACCOUNTING
+from tonnage.engines.llama_cpp.accounting import accounting
 from tonnage.engines.llama_cpp.launch import launch
 
 __all__ = ["ENGINE"]
 
-ENGINE = DescribedEngine(name="llama.cpp", data="llama_cpp", accounting=ACCOUNTING, launcher=launch)
+ENGINE = DescribedEngine(name="llama.cpp", data="llama_cpp", rules=accounting, launcher=launch)

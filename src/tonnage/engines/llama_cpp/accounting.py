@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 
 from tonnage.engines.facts import Constants, constants_of, rates_of
 from tonnage.estimate.serving import CacheGroup, Held, ServingLoad, ServingMemory, ServingPool, ServingRates
@@ -212,4 +213,7 @@ class Accounting:
         return rates_of(self.constants, load)
 
 
-ACCOUNTING = Accounting("llama.cpp", constants_of("llama_cpp"))
+@cache
+def accounting() -> Accounting:
+    """Return the rules, their constants read at the first use."""
+    return Accounting("llama.cpp", constants_of("llama_cpp"))

@@ -6,7 +6,7 @@ from what was planned.
 
 from __future__ import annotations
 
-from tonnage.engines.llama_cpp.accounting import ACCOUNTING, Accounting
+from tonnage.engines.llama_cpp.accounting import Accounting, accounting
 from tonnage.engines.types import Launch
 from tonnage.estimate.compose_serving import serving_load
 from tonnage.estimate.types import Candidate
@@ -20,9 +20,9 @@ def cache_type(kv: str) -> str:
     return _CACHE.get(kv, kv)
 
 
-def arguments(candidate: Candidate, accounting: Accounting) -> list[str]:
+def arguments(candidate: Candidate, rules: Accounting) -> list[str]:
     """Return the flags that llama.cpp and ik_llama.cpp share."""
-    load = serving_load(candidate, accounting)
+    load = serving_load(candidate, rules)
     offload, kv = candidate.offload, cache_type(candidate.precision.kv)
     slots = int(load.max_num_seqs)
     argv = [
@@ -59,5 +59,5 @@ def weights_file(candidate: Candidate) -> str:
 def launch(candidate: Candidate) -> Launch:
     """Return the command line."""
     return Launch(
-        argv=("llama-server", "-m", weights_file(candidate), *arguments(candidate, ACCOUNTING), "--fit", "off")
+        argv=("llama-server", "-m", weights_file(candidate), *arguments(candidate, accounting()), "--fit", "off")
     )

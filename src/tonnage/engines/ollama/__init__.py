@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tonnage.engines.facts import DescribedEngine
-from tonnage.engines.ollama.accounting import ACCOUNTING
+from tonnage.engines.ollama.accounting import accounting
 from tonnage.engines.ollama.launch import launch
 
 __all__ = ["ENGINE"]
 
-ENGINE = DescribedEngine(name="ollama", data="ollama", accounting=ACCOUNTING, launcher=launch)
+ENGINE = DescribedEngine(name="ollama", data="ollama", rules=accounting, launcher=launch)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from tonnage.engines.facts import constants_of
 from tonnage.engines.llama_cpp.accounting import Accounting
 
-ACCOUNTING = Accounting("ollama", constants_of("ollama"))
+
+@cache
+def accounting() -> Accounting:
+    """Return the rules, their constants read at the first use."""
+    return Accounting("ollama", constants_of("ollama"))

@@ -6,7 +6,7 @@ Variables as in ollama/ollama envconfig/config.go @fb30760; parameters of the Mo
 from __future__ import annotations
 
 from tonnage.engines.llama_cpp.launch import cache_type, weights_file
-from tonnage.engines.ollama.accounting import ACCOUNTING
+from tonnage.engines.ollama.accounting import accounting
 from tonnage.engines.types import Launch
 from tonnage.estimate.compose_serving import serving_load
 from tonnage.estimate.types import Candidate
@@ -14,7 +14,7 @@ from tonnage.estimate.types import Candidate
 
 def launch(candidate: Candidate) -> Launch:
     """Return the command line, its environment and the Modelfile."""
-    load = serving_load(candidate, ACCOUNTING)
+    load = serving_load(candidate, accounting())
     on_device = candidate.model.num_layers + 1 - candidate.offload.num_cpu_layers
     source = weights_file(candidate)
     source = source if "/" in source else f"./{source}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 from typing import Final
 
 from tonnage.engines.facts import Constants, constants_of, rates_of
@@ -213,4 +214,7 @@ def default_limits(load: ServingLoad) -> tuple[float, int, float]:
     return round(ratio, 3), chunk, 0.9
 
 
-ACCOUNTING = Accounting("sglang", constants_of("sglang"))
+@cache
+def accounting() -> Accounting:
+    """Return the rules, their constants read at the first use."""
+    return Accounting("sglang", constants_of("sglang"))

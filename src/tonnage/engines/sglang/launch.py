@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from tonnage.engines.sglang.accounting import ACCOUNTING, Accounting, num_state_slots
+from tonnage.engines.sglang.accounting import Accounting, accounting, num_state_slots
 from tonnage.engines.types import Launch
 from tonnage.estimate.compose_serving import serving_load
 from tonnage.estimate.types import Candidate
@@ -15,9 +15,9 @@ from tonnage.estimate.types import Candidate
 _ONLINE = {"fp8": "fp8", "fp8_tensor": "fp8", "fp8_channel": "fp8", "nf4": "bitsandbytes", "nf4_double": "bitsandbytes"}
 
 
-def arguments(candidate: Candidate, accounting: Accounting) -> list[str]:
+def arguments(candidate: Candidate, rules: Accounting) -> list[str]:
     """Return the server's own arguments, which KTransformers extends."""
-    load = serving_load(candidate, accounting)
+    load = serving_load(candidate, rules)
     layout, precision = candidate.layout, candidate.precision
     argv = [
         "python", "-m", "sglang.launch_server", "--model-path", candidate.model.name,
@@ -33,7 +33,7 @@ def arguments(candidate: Candidate, accounting: Accounting) -> list[str]:
     if precision.kv.startswith("fp8"):
         argv += ["--kv-cache-dtype", precision.kv if precision.kv != "fp8" else "fp8_e4m3"]
     if len({group.window_tokens is None for group in load.shape.cache_groups}) > 1:
-        argv += ["--swa-full-tokens-ratio", f"{math.ceil(1e4 * accounting.window_ratio(load)) / 1e4:g}"]
+        argv += ["--swa-full-tokens-ratio", f"{math.ceil(1e4 * rules.window_ratio(load)) / 1e4:g}"]
     if load.shape.state_groups:
         argv += ["--max-mamba-cache-size", str(int(num_state_slots(load)))]
     if load.has_draft_head and load.num_draft_tokens:
@@ -48,4 +48,4 @@ def arguments(candidate: Candidate, accounting: Accounting) -> list[str]:
 
 def launch(candidate: Candidate) -> Launch:
     """Return the command line."""
-    return Launch(argv=tuple(arguments(candidate, ACCOUNTING)))
+    return Launch(argv=tuple(arguments(candidate, accounting())))

@@ -7,6 +7,7 @@ and a profiled forward pass, not of the whole card.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 from tonnage.engines.facts import Constants, constants_of, rates_of
 from tonnage.estimate.serving import ServingLoad, ServingMemory, ServingPool, ServingRates
@@ -114,4 +115,7 @@ class Accounting:
         return rates_of(self.constants, load)
 
 
-ACCOUNTING = Accounting(constants_of("tensorrt_llm"))
+@cache
+def accounting() -> Accounting:
+    """Return the rules, their constants read at the first use."""
+    return Accounting(constants_of("tensorrt_llm"))

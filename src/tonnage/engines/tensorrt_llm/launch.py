@@ -6,7 +6,7 @@ goes into the options file.
 
 from __future__ import annotations
 
-from tonnage.engines.tensorrt_llm.accounting import ACCOUNTING
+from tonnage.engines.tensorrt_llm.accounting import accounting
 from tonnage.engines.types import Launch
 from tonnage.estimate.compose_serving import serving_load
 from tonnage.estimate.types import Candidate
@@ -14,7 +14,7 @@ from tonnage.estimate.types import Candidate
 
 def launch(candidate: Candidate) -> Launch:
     """Return the command line, and an options file when the cache is not the model's own type."""
-    load = serving_load(candidate, ACCOUNTING)
+    load = serving_load(candidate, accounting())
     layout = candidate.layout
     argv = [
         "trtllm-serve", candidate.model.name,

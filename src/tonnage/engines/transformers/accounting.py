@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 from tonnage.engines.facts import Constants, constants_of, rates_of
 from tonnage.estimate.serving import ServingLoad, ServingMemory, ServingPool, ServingRates
@@ -91,4 +92,7 @@ class Accounting:
         return rates_of(self.constants, load)
 
 
-ACCOUNTING = Accounting(constants_of("transformers"))
+@cache
+def accounting() -> Accounting:
+    """Return the rules, their constants read at the first use."""
+    return Accounting(constants_of("transformers"))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tonnage.engines.facts import DescribedEngine
-from tonnage.engines.vllm.accounting import ACCOUNTING
+from tonnage.engines.vllm.accounting import accounting
 from tonnage.engines.vllm.launch import launch
 
 __all__ = ["ENGINE"]
 
-ENGINE = DescribedEngine(name="vllm", data="vllm", accounting=ACCOUNTING, launcher=launch)
+ENGINE = DescribedEngine(name="vllm", data="vllm", rules=accounting, launcher=launch)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cache
 
 from tonnage.engines.facts import Constants, constants_of, rates_of, version_key
 from tonnage.estimate.serving import (
@@ -260,7 +261,7 @@ def default_limits(load: ServingLoad) -> tuple[int, int]:
     tells there and the Ampere architecture here, nor from 0.33 on for GB10; from 0.28 on more from 160 GiB. Before 0.8 a
     step took a whole prompt.
     """
-    at = version_key(load.version) if load.version else version_key(ACCOUNTING.constants.version)
+    at = version_key(load.version) if load.version else version_key(accounting().constants.version)
     if at < (0, 8):
         return 256, int(load.context_tokens) if load.context_tokens <= 32768 else 2048
     if load.memory_bytes >= 160 * GIB and at >= (0, 28):
@@ -422,4 +423,7 @@ def _state_page_bytes(load: ServingLoad, constants: Constants) -> Bytes:
     return most
 
 
-ACCOUNTING = Accounting(constants_of("vllm"))
+@cache
+def accounting() -> Accounting:
+    """Return the rules, their constants read at the first use."""
+    return Accounting(constants_of("vllm"))

@@ -6,7 +6,7 @@ Flags as in vllm/engine/arg_utils.py of vLLM 0.33.0.
 from __future__ import annotations
 
 from tonnage.engines.types import Launch
-from tonnage.engines.vllm.accounting import ACCOUNTING
+from tonnage.engines.vllm.accounting import accounting
 from tonnage.estimate.compose_serving import serving_load
 from tonnage.estimate.types import Candidate
 
@@ -18,7 +18,7 @@ _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 def launch(candidate: Candidate) -> Launch:
     """Return the command line."""
-    load = serving_load(candidate, ACCOUNTING)
+    load = serving_load(candidate, accounting())
     layout, precision = candidate.layout, candidate.precision
     argv = [
         "vllm", "serve", candidate.model.name,
