@@ -31,6 +31,7 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src"), str(Path(__file__).resolve().parent.parent)]
 
 from validation.fake_bundle import write_bundle  # noqa: E402
+from validation.train_bundle import ENGINES, ENVIRONMENT, make_model, write_train_bundle  # noqa: E402
 
 from tonnage import api  # noqa: E402
 from tonnage.run import local, supervise  # noqa: E402  before any fork: a supervisor's process then starts at once
@@ -66,6 +67,7 @@ class Job:
     patience: dict[str, Any] = field(default_factory=dict)
     tolerance: float = 0.0  # of the final loss, relative
     env: dict[str, str] = field(default_factory=dict)
+    file_bytes: int = 64  # on a full disk
 
 
 FAST = {
@@ -93,6 +95,27 @@ def fake_job(num_ranks: int, num_steps: int = 24) -> Job:
     )
 
 
+PATIENT = {
+    "tick_seconds": 0.05, "least_step_seconds": 10.0, "start_seconds": 150.0, "save_seconds": 30.0, "dump_seconds": 3.0,
+    "backoff_seconds": 0.1, "grace_seconds": 60.0,
+}  # fmt: skip
+
+
+def real_job(engine: str) -> Job:
+    """Return a training of a tiny mixture of experts by `jobs/train.py`, on two ranks where the engine has several."""
+    made = Path(tempfile.gettempdir()) / "tonnage-faults-model"
+
+    def make(folder: Path, **more: Any) -> Path:
+        make_model(made)
+        return write_train_bundle(folder, engine, made, num_steps=40, save_every=10, **more)
+
+    return Job(
+        name=engine, num_ranks=1 if engine == "single" else 2, num_steps=40, save_every=10, make=make, patience=PATIENT,
+        env=ENVIRONMENT, file_bytes=256 << 10,
+    )  # fmt: skip
+
+
+REALS = {name: real_job(name) for name in ENGINES}
 FAKES = {f"fake-{n}": fake_job(n) for n in (1, 2, 3)}
 
 
@@ -168,6 +191,7 @@ class Trial:
     def note(self) -> None:
         """Keep what had been reached when the fault came."""
         steps = [beat.step for beat in self.run.heartbeat() if beat.step is not None]
+        steps += [step.step for step in self.run.steps(0)[-1:]]
         self.fault_step = max(steps, default=0)
         self.allowed_from = max(self.saved(), default=0)
         self.fault_time = time.time()
@@ -284,13 +308,13 @@ def flip_checkpoint(trial: Trial) -> bool:
 
 
 def fill_disk(trial: Trial) -> bool:
-    """Let a rank write no file beyond a few bytes from now on: its next save fails."""
+    """Let a rank write no file beyond a size from now on: its next save fails."""
     pid = trial.wait(lambda: trial.pid(trial.fault.rank))
     if pid is None:
         return False
     trial.note()
     with contextlib.suppress(ProcessLookupError):
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (64, 64))
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (trial.job.file_bytes, trial.job.file_bytes))
     return True
 
 
@@ -328,7 +352,7 @@ def fault_list(jobs: dict[str, Job], number: int, seed: int) -> list[Fault]:
     names, kinds = list(jobs), list(KINDS)
     found = []
     for n in range(number):
-        job = jobs[names[(n // len(kinds)) % len(names)]]
+        job = jobs[names[(n + n // len(kinds)) % len(names)]]  # kinds and jobs meet in turn
         step = chosen.randint(2, job.num_steps - 3)
         if "save" in kinds[n % len(kinds)] or "checkpoint" in kinds[n % len(kinds)]:
             step = min(step, job.num_steps - job.save_every)  # a save is still to come
@@ -418,21 +442,30 @@ def _hurt(words: tuple[str, Fault, float]) -> dict[str, Any]:
                     os.waitpid(-1, 0)
 
 
-JOBS: dict[str, Job] = dict(FAKES)
+JOBS: dict[str, Job] = {**FAKES, **REALS}
 
 
-def campaign(names: list[str], number: int, seed: int, num_workers: int) -> list[dict[str, Any]]:
-    """Run the whole list and return the rows."""
+def campaign(
+    names: list[str], number: int, seed: int, num_workers: int, kept: Path | None = None, most: int | None = None
+) -> list[dict[str, Any]]:
+    """Run a list, or the part of it that a file does not hold yet, and return the rows."""
     jobs = {name: JOBS[name] for name in names}
+    known = [json.loads(line) for line in kept.read_text().splitlines()] if kept and kept.is_file() else []
+    done = {row["number"] for row in known}
+    faults = [fault for fault in fault_list(jobs, number, seed) if fault.number not in done][:most]
     expected = {}
-    for name, job in jobs.items():
+    for name in dict.fromkeys(fault.job for fault in faults):
         with tempfile.TemporaryDirectory(prefix="tonnage-fault-") as folder:
-            expected[name] = undisturbed(job, Path(folder))
-    work = [(fault.job, fault, expected[fault.job]) for fault in fault_list(jobs, number, seed)]
-    if num_workers == 1:
-        return [_hurt(one) for one in work]
+            expected[name] = undisturbed(jobs[name], Path(folder))
+    work = [(fault.job, fault, expected[fault.job]) for fault in faults]
+    rows = list(known)
     with multiprocessing.get_context("fork").Pool(num_workers, maxtasksperchild=20) as pool:
-        return sorted(pool.imap_unordered(_hurt, work, chunksize=1), key=lambda row: row["number"])
+        for row in pool.imap_unordered(_hurt, work, chunksize=1):
+            rows.append(row)
+            if kept is not None:
+                with kept.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+    return sorted(rows, key=lambda row: row["number"])
 
 
 def as_csv(rows: list[dict[str, Any]]) -> str:
@@ -479,11 +512,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--job", action="append", help="a job by name; fake: all of arithmetic")
     parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--keep", type=Path, help="a file of rows that are done; new ones are added")
+    parser.add_argument("--most", type=int, help="do so many faults and no more")
     parser.add_argument("--write", action="store_true", help="keep FAULTS.md and faults.csv")
     asked = parser.parse_args()
-    names = [name for one in asked.job or ["fake"] for name in (FAKES if one == "fake" else [one])]
+    groups = {"fake": FAKES, "real": REALS}
+    names = [name for one in asked.job or ["fake"] for name in groups.get(one, [one])]
     begun = time.monotonic()
-    rows = campaign(names, asked.number, asked.seed, asked.workers)
+    rows = campaign(names, asked.number, asked.seed, asked.workers, asked.keep, asked.most)
     page = as_page(rows, asked.seed, time.monotonic() - begun)
     if asked.write:
         (HERE / "faults.csv").write_text(as_csv(rows), encoding="utf-8")

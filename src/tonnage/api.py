@@ -557,6 +557,7 @@ def run(
     data: Path | None = None,
     num_steps: int | None = None,
     watch: Callable[[Update], None] | None = None,
+    mlflow: str | None = None,
     **patience: Any,
 ) -> RunState:
     """Start a plan here and see it to its end; a run that is there already goes on.
@@ -573,6 +574,8 @@ def run(
         End after so many optimizer steps. [1]
     watch : callable
         Called with each new step and event.
+    mlflow : str
+        Address of an MLflow store that is told as well.
     **patience
         Fields of `tonnage.run.types.Settings`; None leaves the default.
 
@@ -593,7 +596,7 @@ def run(
     from tonnage.plan.file import LARGEST_BYTES
     from tonnage.probe.plain_file import read_text
     from tonnage.run.local import find_target, launch_of, settings_of
-    from tonnage.run.supervise import held, supervise
+    from tonnage.run.supervise import held, ignore, supervise
 
     fix = "give a plan file, a folder that tonnage deploy wrote, or a run folder"
     text = None if Path(target).is_dir() else read_text(target, LARGEST_BYTES, fix)
@@ -602,7 +605,15 @@ def run(
     with held(found.folder):
         state = found.open(data=data, num_steps=num_steps)
         launch = launch_of(found.folder, state, plan)
-        return supervise(found.folder, launch, settings_of(state, **patience), watch or (lambda _: None))
+        hear = watch or ignore
+        if mlflow is None:
+            return supervise(found.folder, launch, settings_of(state, **patience), hear)
+        from tonnage.run.tracking import Tracker
+
+        tracker = Tracker(found.folder, mlflow, plan, hear)
+        state = supervise(found.folder, launch, settings_of(state, **patience), tracker)
+        tracker.end(state)
+        return state
 
 
 def runs(place: Path) -> tuple[dict[str, Any], ...]:

@@ -40,7 +40,10 @@ def bundle(tmp_path, **job):
 def test_a_run_ends_finished(tmp_path, folder, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_0123456789")
     updates = []
-    state = api.run(str(bundle(tmp_path)), watch=updates.append, **QUICK)
+    textfile = tmp_path / "out" / "run.prom"
+    state = api.run(str(bundle(tmp_path)), watch=updates.append, textfile=textfile, **QUICK)
+    assert 'tonnage_train_step{run="fake",rank="1"} 8\n' in textfile.read_text()
+    assert 'tonnage_run_status{run="fake",status="finished"} 1\n' in textfile.read_text()
     assert state == folder.read()
     assert (state.status, state.exit_code, state.last_step, state.last_checkpoint) == (
         Status.FINISHED,

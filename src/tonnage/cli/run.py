@@ -40,10 +40,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="Stop with a checkpoint when this cloud announces that it takes the machine.",
 )
+@click.option("--textfile", metavar="FILE", help="Write the figures for Prometheus' textfile collector, every 15 s.")
+@click.option("--mlflow", metavar="URI", help="Tell an MLflow store: parameters, figures, files, the model.")
 @common
 def command(
     target: str, place: str | None, data: str | None, num_steps: int | None, grace_seconds: float | None,
-    hang_seconds: float | None, cloud: str, is_json: bool, is_quiet: bool,
+    hang_seconds: float | None, cloud: str, textfile: str | None, mlflow: str | None, is_json: bool, is_quiet: bool,
 ) -> int:  # fmt: skip
     """Start a plan here and see it to its end: watched, restarted where that helps, resumed from its checkpoints.
 
@@ -71,6 +73,8 @@ def command(
         grace_seconds=grace_seconds,
         least_step_seconds=hang_seconds,
         notice=cloud,
+        textfile=None if textfile is None else Path(textfile).resolve(),
+        mlflow=mlflow,
     )
     progress.end(run)
     return _code(run)

@@ -162,6 +162,8 @@ _PAIRS: Final = (
      "一步在这么久没有动静即视为卡住。[120，或十倍步时]"),
     ("Stop with a checkpoint when this cloud announces that it takes the machine.",
      "当此云通知将收回机器时，写完检查点后停止。"),
+    ("Write the figures for Prometheus' textfile collector, every 15 s.", "每 15 秒为 Prometheus 的 textfile 收集器写出数值。"),
+    ("Tell an MLflow store: parameters, figures, files, the model.", "告知 MLflow：参数、数值、文件、模型。"),
     ("List runs, the newest first: status, step, attempts, last checkpoint.", "列出运行，最新的在前：状态、步、尝试次数、最后的检查点。"),
     ("Show what the ranks of a run printed.", "显示一次运行各 rank 的输出。"),
     ("Only this rank; by default every file, the launcher's first.", "只看此 rank；默认全部文件，启动器的在前。"),

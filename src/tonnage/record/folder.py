@@ -77,6 +77,11 @@ class Folder:
         return self.path / "dumps"
 
     @property
+    def scratch(self) -> Path:
+        """What an attempt needs while it runs; nobody reads it, and it goes with the attempt."""
+        return self.path / "scratch"
+
+    @property
     def lock_file(self) -> Path:
         """Locked as long as a supervisor is alive."""
         return self.path / "supervisor.lock"

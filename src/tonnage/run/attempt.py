@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import select
+import shutil
 import signal
 import statistics
 import subprocess
@@ -30,8 +31,8 @@ _GUARD: Final = Path(__file__).with_name("guard.py")
 _TAIL_BYTES: Final = 1 << 18
 _MEDIAN_STEPS: Final = 50
 _LEAST_STEPS: Final = 5  # before their median counts
-_SLOW_PHASES: Final = re.compile(r"start|load|compil|init|resum|prepar|warm", re.IGNORECASE)
-_SAVE_PHASES: Final = re.compile(r"sav|checkpoint|stop", re.IGNORECASE)
+_SLOW_PHASES: Final = re.compile(r"start|load|compil|init|resum|prepar|warm|eval", re.IGNORECASE)
+_SAVE_PHASES: Final = re.compile(r"sav|checkpoint|stop|done", re.IGNORECASE)
 
 
 class Stop:
@@ -80,6 +81,7 @@ class Running:
         self._oom_kills = oom_kills()
         self._expected_seconds: float | None = None
         self._clear_heartbeats()
+        self._make_scratch()
         self._guard = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -102,6 +104,14 @@ class Running:
             for path in self.folder.heartbeats.iterdir():
                 with contextlib.suppress(OSError):
                     path.unlink()
+
+    def _make_scratch(self) -> None:
+        """Make an empty folder for what torch's launcher keeps meanwhile; only this user may read it."""
+        self._clear_scratch()
+        self.folder.scratch.mkdir(mode=0o700)
+
+    def _clear_scratch(self) -> None:
+        shutil.rmtree(self.folder.scratch, ignore_errors=True)
 
     @property
     def guard_pid(self) -> int:
@@ -133,6 +143,7 @@ class Running:
         finally:
             if handle is not None:
                 os.close(handle)
+        self._clear_scratch()
         if self._guard.stdin is not None:
             with contextlib.suppress(OSError):
                 self._guard.stdin.close()
@@ -218,15 +229,15 @@ class Running:
             "hang", rank=hung.rank, step=hung.step, phase=hung.phase, silent_seconds=round(silent, 3),
             states={str(beat.rank): state_of(beat.pid) for beat in self.beats() if beat.pid is not None},
         )  # fmt: skip
-        before = _names(self.folder.dumps)
+        before = _sizes(self.folder.dumps)
         self._order(b"D")
         until = time.monotonic() + self._settings.dump_seconds
         able = sum(not _is_stopped(beat) for beat in self.beats())
         while time.monotonic() < until and self._guard.poll() is None:
-            if able and len(_names(self.folder.dumps) - before) >= able:
+            if able and len(_sizes(self.folder.dumps) - before) >= able:
                 break
             time.sleep(min(0.05, self._settings.dump_seconds))
-        self.tell("dumps_saved", files=sorted(_names(self.folder.dumps) - before))
+        self.tell("dumps_saved", files=sorted({name for name, _ in _sizes(self.folder.dumps) - before}))
         self._order(b"K")
 
     def tell(self, event: str, *, rank: int | None = None, step: int | None = None, **more: object) -> None:
@@ -239,7 +250,7 @@ class Running:
         code = 128 - code if code < 0 else code
         codes = self._exit_codes(code)
         fault = next(iter(self.folder.faults(self.number)), None)
-        step, rank = self._place(fault)
+        step, rank = self._place(fault, codes)
         known: dict[str, Any] = {
             "exit_code": code,
             "exit_codes": codes,
@@ -263,7 +274,11 @@ class Running:
         now = oom_kills()
         return now is not None and self._oom_kills is not None and now > self._oom_kills
 
-    def _place(self, fault: Fault | None) -> tuple[int | None, int | None]:
+    def _place(self, fault: Fault | None, codes: Mapping[str, int]) -> tuple[int | None, int | None]:
+        """Return at which step and rank it ended: that of the rank a signal ended, for the others only lost it."""
+        first = next((int(rank) for rank, code in codes.items() if code), None)
+        if first is not None and codes[str(first)] < 0:
+            return (self._beats[first][0].step if first in self._beats else self.last_step), first
         if fault is not None:
             return fault.step, fault.rank
         done = [beat.step for beat in self.beats() if beat.step is not None]
@@ -274,6 +289,8 @@ class Running:
         text = "".join(_end_of(path) for path in (self.folder.logs(self.number) / "launcher.log",
                                                    self.folder.log(self.number, 0)))  # fmt: skip
         found = {rank: int(number) for number, rank in _EXIT.findall(text)}
+        if code == 0:
+            return {str(beat.rank): 0 for beat in self.beats()} or {"0": 0}
         return found or ({"0": code} if self._launch.ranks == 1 else {})
 
     def _words(self, code: int, codes: Mapping[str, int]) -> str:
@@ -313,9 +330,10 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _names(folder: Path) -> set[str]:
+def _sizes(folder: Path) -> set[tuple[str, int]]:
+    """Return the files of a folder with their sizes: one that grew is another."""
     try:
-        return {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+        return {(path.name, _size(path)) for path in folder.iterdir() if not path.name.startswith(".")}
     except OSError:
         return set()
 

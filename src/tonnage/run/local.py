@@ -301,7 +301,8 @@ def _with_options(source: Source, data: Path | None, num_steps: int | None) -> d
     if data is not None:
         if not data.exists():
             raise RequestError("no such file or folder", where=f"--data {data}"[:200], fix="name your text")
-        job["data"] = str(data.resolve())
+        place = str(data.resolve())
+        job["data"] = {**job["data"], "path": place} if isinstance(job.get("data"), dict) else place
     if num_steps is not None:
         set_steps(job, num_steps)
     files[JOB] = json.dumps(job, indent=2, ensure_ascii=False) + "\n"
@@ -375,13 +376,11 @@ def launch_of(folder: Folder, run: Run, plan: Plan | None) -> Launch:
             # torch 2.13 torch/distributed/argparse_util.py: PET_<FLAG> sets a flag of torchrun that is not given
             "PET_MAX_RESTARTS": "0",
             "PET_TEE": "3",
-            "PET_LOG_DIR": str(folder.path / "scratch"),
+            "PET_LOG_DIR": str(folder.scratch),
             "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "[rank${rank}]:",
             # torch 2.13 distributed_c10d.py and ProcessGroupNCCL: what a hung collective is diagnosed from
             "TORCH_FR_BUFFER_SIZE": "2000",
             "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
-            "TORCH_FR_DUMP_TEMP_FILE": str(folder.dumps / "flight-recorder-rank-"),
-            "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(folder.dumps / "flight-recorder-rank-"),
         },
         ranks=1 if not has_launcher or devices == 1 else devices,
         is_server=run.kind == "serving",

@@ -9,13 +9,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from tonnage.errors import OutsideError, RequestError
 from tonnage.messages import say
+from tonnage.monitor.exposition import exposition
 from tonnage.record.checkpoints import checkpoints
+from tonnage.record.files import replace_text
 from tonnage.record.folder import Folder
 from tonnage.record.lock import Lock, holder
+from tonnage.record.metrics import Collector
 from tonnage.record.types import Attempt, Event, Heartbeat, Run, Status, Step
 from tonnage.run.attempt import Running, Stop
 from tonnage.run.checkpoints import make_ready
@@ -25,10 +29,12 @@ from tonnage.run.policy import decide
 from tonnage.run.processes import KEY, end_leftovers, leftovers, mark_of
 from tonnage.run.types import Decision, End, EndKind, Launch, Settings, Verdict
 
-__all__ = ["Update", "held", "supervise"]
+__all__ = ["Update", "held", "ignore", "supervise"]
 
 _SERVED_SECONDS: Final = 300.0  # a server that ran so long starts with a clean sheet
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+# torch 2.13 libtorch_cpu.so, and the name that older ones read; torch adds the rank
+_FLIGHT: Final = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _STATUS: Final = {
     Verdict.FINISH: Status.FINISHED,
     Verdict.STOP: Status.STOPPED,
@@ -46,6 +52,11 @@ class Update:
         self, run: Run, *, step: Step | None = None, event: Event | None = None, beats: tuple[Heartbeat, ...] = ()
     ) -> None:
         self.run, self.step, self.event, self.beats = run, step, event, beats
+
+
+def ignore(update: Update) -> None:
+    """Watch nothing."""
+    del update
 
 
 def supervise(folder: Folder, launch: Launch, settings: Settings, watch: Callable[[Update], None]) -> Run:
@@ -128,6 +139,7 @@ class _Supervisor:
         self._written = self._run
         self._told_step: int | None = None
         self._ends: list[End] = []
+        self._collector = Collector(folder)
         prctl(SUBREAPER, 1)  # what a killed guard leaves becomes ours, and is found by its mark
 
     def run(self) -> Run:
@@ -192,6 +204,8 @@ class _Supervisor:
             KEY: self._run.key,
             "TONNAGE_RUN_DIR": str(self._folder.path),
             "TONNAGE_ATTEMPT": str(number),
+            "PET_SHUTDOWN_TIMEOUT": str(round(self._settings.grace_seconds)),
+            **dict.fromkeys(_FLIGHT, str(self._folder.dumps / f"attempt-{number:03d}-flight-")),
         }
         return replace(self._launch, env=env)
 
@@ -205,6 +219,13 @@ class _Supervisor:
             self._watch(Update(self._run, step=step, beats=running.beats()))
         if new:
             self._put(last_step=new[-1].step, is_late=True)
+        if self._settings.textfile is not None and time.monotonic() >= self._next_textfile:
+            self._next_textfile = time.monotonic() + self._settings.textfile_seconds
+            self._write_textfile(self._settings.textfile)
+
+    def _write_textfile(self, path: Path) -> None:
+        with contextlib.suppress(OSError):  # figures are no reason to stop
+            replace_text(path, exposition(self._collector.samples()))
 
     def _is_new(self, step: Step) -> bool:
         return self._told_step is None or step.step > self._told_step
@@ -231,6 +252,8 @@ class _Supervisor:
             message = say("run.stopped_at", name=name) if name else say("run.stopped_without")
         self._put(status=_STATUS[decision.verdict], message=message, exit_code=decision.exit_code)
         self._tell(str(self._run.status), why=message)
+        if self._settings.textfile is not None:
+            self._write_textfile(self._settings.textfile)
         return self._run
 
     def _put(self, *, is_late: bool = False, **changes: Any) -> None:
@@ -247,6 +270,7 @@ class _Supervisor:
                 raise
 
     _next_write = 0.0
+    _next_textfile = 0.0
 
     def _tell(self, event: str, *, step: int | None = None, **more: Any) -> None:
         number = self._run.attempts[-1].number if self._run.attempts else None

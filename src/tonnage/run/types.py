@@ -28,6 +28,8 @@ class Settings:
     tick_seconds: float = 0.25
     notice: str = "off"  # of run.notices.CLOUDS, auto or off
     notice_url: str | None = None  # in place of the cloud's own address
+    textfile: Path | None = None  # written for Prometheus' textfile collector
+    textfile_seconds: float = 15.0  # between two writings
 
 
 @noun
