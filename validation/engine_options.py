@@ -386,13 +386,19 @@ def unsloth(root: Path) -> Iterator[Option]:
 
 
 def llama_cpp(root: Path) -> Iterator[Option]:
-    """Flags of llama-server, in the C++ table of common/arg.cpp or common/common.cpp."""
+    """Flags of llama-server, in the C++ table of common/arg.cpp or common/common.cpp; values where the table lists them."""
+    listed = re.compile(r'\{((?:\s*"-[^"]+"\s*,?)+)\}\s*,\s*"[\[{<]([a-z0-9_]+(?:[|,][a-z0-9_]+)+)[\]}>]"')
     for name in ("common/arg.cpp", "common/common.cpp"):
         file = root / name
         if file.is_file():
             text = file.read_text(encoding="utf-8")
+            values = {
+                option: " ".join(re.split(r"[|,]", found[2]))
+                for found in listed.finditer(text)
+                for option in re.findall(r'"(-[^"]+)"', found[1])
+            }
             for option in sorted(set(re.findall(r'"(-{1,2}[A-Za-z][A-Za-z0-9-]*)"', text))):
-                yield Option(option, "", "", name)
+                yield Option(option, "", values.get(option, ""), name)
 
 
 def ollama(root: Path) -> Iterator[Option]:

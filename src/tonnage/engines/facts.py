@@ -54,7 +54,7 @@ def traits_of(name: str) -> EngineTraits:
 
 
 def refusal_of(name: str, candidate: Candidate) -> Refusal | None:
-    """Return why an engine cannot run a candidate, or None; the first reason in the order a person would mend it."""
+    """Return why an engine cannot run a candidate, or None: first what its own source says, then what it has no way for."""
     traits = traits_of(name)
     devices = candidate.cluster.node.devices
     vendor = devices[0].vendor.lower() if devices else "cpu"
@@ -63,6 +63,10 @@ def refusal_of(name: str, candidate: Candidate) -> Refusal | None:
     def no(reason: str) -> Refusal:
         return Refusal(reason=reason, source=traits.source)
 
+    has = traits_of_candidate(candidate) if traits.refusals else frozenset[str]()
+    told = next((one for one in traits.refusals if holds(one, candidate, has)), None)
+    if told is not None:
+        return told
     if vendor not in traits.vendors:
         return no(f"{traits.title} does not run on {vendor}")
     capability = float(devices[0].compute_capability or 0) if devices and vendor == "nvidia" else 0.0
@@ -70,10 +74,6 @@ def refusal_of(name: str, candidate: Candidate) -> Refusal | None:
         return no(
             f"{traits.title} needs compute capability {traits.min_compute_capability}, this card has {capability}"
         )
-    has = traits_of_candidate(candidate) if traits.refusals else frozenset[str]()
-    told = next((one for one in traits.refusals if holds(one, candidate, has)), None)
-    if told is not None:
-        return told
     if not any(fnmatchcase(weights, pattern) for pattern in traits.weight_formats):
         return no(f"{traits.title} does not load {weights} weights")
     needed = next((c for p, c in traits.min_capability_of_format.items() if fnmatchcase(weights, p)), 0.0)

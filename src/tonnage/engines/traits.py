@@ -20,7 +20,7 @@ from tonnage.model.types import (
     Model,
     Moe,
 )
-from tonnage.workload.types import Training
+from tonnage.workload.types import Serving, Training
 
 __all__ = ["holds", "refusals_of", "traits_of_candidate"]
 
@@ -66,11 +66,12 @@ def traits_of_candidate(candidate: Candidate) -> frozenset[str]:
     """Return what a candidate asks for.
 
     Of the load: serving, or the kind of training (pretrain, full, lora, qlora) and `trains_all`. Of the model: moe or
-    dense, gguf (a GGUF file), latent_attention, windows, states, encoder, sinks, tied. Of the formats: weights by name,
+    dense, gguf (a GGUF file), latent_attention, windows, states, encoder, sinks, tied, odd_head (channels no multiple of
+    32). Of the formats: weights by name,
     `gguf_weights`, `compute:NAME`, `kv:NAME`, `fp32_master`. `engine:NAME` is the software that the plan counted. Of the layout: tp, pp, cp, ep, dp where there are several
-    ways, zero1 … zero3, `heads_uneven`, `kv_heads_below_tp`, `experts_uneven`, `stages_uneven`, `tokens_uneven` (twice
+    ways, zero1 … zero3, `heads_uneven`, `kv_heads_uneven`, `experts_uneven`, `stages_uneven`, `tokens_uneven` (twice
     the context-parallel ranks do not divide a sequence), virtual_stages, uneven_ends. Of the way it runs:
-    recompute_full, recompute_selective, recompute_groups, what is on the host, `no_flash_attention`, draft, compile, the
+    recompute_full, recompute_selective, recompute_groups, what is on the host, `no_flash_attention`, draft, compile, kv_quantised, several_requests, over_256_requests, tp_over_4, the
     optimizer. Of the machine: its maker or cpu, several_devices, several_nodes.
     """
     layout, workload = candidate.layout, candidate.workload
@@ -106,12 +107,22 @@ def traits_of_candidate(candidate: Candidate) -> frozenset[str]:
         ("layers_on_host", offload.num_cpu_layers),
         ("no_flash_attention", not settings.has_flash_attention),
         ("compile", settings.has_compile),
+        ("kv_quantised", candidate.precision.kv.startswith(("q", "iq"))),
+        ("several_requests", _num_requests(candidate) > 1),
+        ("over_256_requests", _num_requests(candidate) > 256),
+        ("tp_over_4", layout.tp > 4),
         ("draft", settings.extra.get("draft_tokens", "0") != "0"),
         ("fp32_master", candidate.precision.has_fp32_master),
     ):
         if is_asked:
             has.add(name)
     return frozenset(has)
+
+
+def _num_requests(candidate: Candidate) -> int:
+    """Return the requests in flight that a server is started for."""
+    workload = candidate.workload
+    return candidate.settings.max_num_seqs or (workload.concurrency if isinstance(workload, Serving) else 0)
 
 
 def _of_model(model: Model) -> Iterable[str]:
@@ -122,6 +133,7 @@ def _of_model(model: Model) -> Iterable[str]:
     for name, is_so in (
         ("gguf", is_gguf_file(model) or model.name.endswith(".gguf")),
         ("latent_attention", any(isinstance(mixer, LatentAttention) for mixer in mixers)),
+        ("odd_head", any(mixer.head_dim % 32 for mixer in plain)),
         ("windows", any(mixer.window_tokens is not None for mixer in plain)),
         ("sinks", any(mixer.num_sinks for mixer in plain)),
         ("states", any(isinstance(mixer, _STATES) for mixer in mixers)),
@@ -143,7 +155,7 @@ def _of_shape(candidate: Candidate) -> Iterable[str]:
     tokens = workload.seq_len if isinstance(workload, Training) else 0
     for name, is_so in (
         ("heads_uneven", any(number % layout.tp for number in heads)),
-        ("kv_heads_below_tp", any(number < layout.tp for number in kv_heads)),
+        ("kv_heads_uneven", any(max(number, layout.tp) % min(number, layout.tp) for number in kv_heads)),
         ("experts_uneven", any(number % layout.ep for number in experts)),
         ("stages_uneven", model.num_layers % layout.pp and layout.first_stage_layers is None),
         ("tokens_uneven", layout.cp > 1 and tokens % (2 * layout.cp)),

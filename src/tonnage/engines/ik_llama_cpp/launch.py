@@ -1,6 +1,7 @@
 """Candidate -> ik_llama.cpp's `llama-server` with the flags that the prediction assumed.
 
-Flags as in ikawrakow/ik_llama.cpp common/common.cpp @8337e4cd; fused experts are on by default there.
+Flags as in ikawrakow/ik_llama.cpp common/common.cpp @8337e4cd; fused experts are on by default there,
+and tensors are split by `-sm graph` (none, layer, attn, graph).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tonnage.units import MIB
 
 def launch(candidate: Candidate) -> Launch:
     """Return the command line; latent attention in the mode that keeps the small cache."""
-    argv = ["llama-server", "-m", weights_file(candidate), *arguments(candidate, accounting())]
+    argv = ["llama-server", "-m", weights_file(candidate), *arguments(candidate, accounting(), "graph")]
     if any(isinstance(mixer, LatentAttention) for layer, _ in candidate.model.groups() for mixer in layer.mixers):
         argv += ["-mla", "3", "-amb", str(LATENT_SCORE_BYTES // MIB)]
     return Launch(argv=tuple(argv))

@@ -20,8 +20,8 @@ def cache_type(kv: str) -> str:
     return _CACHE.get(kv, kv)
 
 
-def arguments(candidate: Candidate, rules: Accounting) -> list[str]:
-    """Return the flags that llama.cpp and ik_llama.cpp share."""
+def arguments(candidate: Candidate, rules: Accounting, tensor_split: str = "row") -> list[str]:
+    """Return the flags that llama.cpp and ik_llama.cpp share; they name the way to split each tensor differently."""
     load = serving_load(candidate, rules)
     offload, kv = candidate.offload, cache_type(candidate.precision.kv)
     slots = int(load.max_num_seqs)
@@ -39,7 +39,7 @@ def arguments(candidate: Candidate, rules: Accounting) -> list[str]:
     if offload.num_cpu_expert_layers:
         argv += ["-ncmoe", str(offload.num_cpu_expert_layers)]
     if candidate.layout.tp > 1:
-        argv += ["-sm", "row"]
+        argv += ["-sm", tensor_split]
     elif candidate.layout.pp > 1:
         argv += ["-sm", "layer", "-ts", ",".join(["1"] * candidate.layout.pp)]
     return argv
