@@ -48,6 +48,13 @@ PLANS = {
         ),
     ),
     "the catalogue for a budget, served": (3.0, make_request(LLAMA, goal="serve", limits={"budget": "25000 CNY"})),
+    "the whole catalogue, experts served": (3.0, make_request("Qwen/Qwen3.5-35B-A3B", goal="serve")),
+    "DeepSeek-V3 on 1,024 H100": (
+        2.0,
+        make_request(
+            "deepseek-ai/DeepSeek-V3", goal="pretrain", gpus=["h100-sxm5:8"], nodes=128, load={"global_batch": "8192"}
+        ),
+    ),
     "the catalogue for a budget, trained": (
         3.0,
         make_request(LLAMA, goal="finetune", finetune="lora", limits={"budget": "60000 CNY"}),

@@ -45,6 +45,17 @@ def spaces(model, load, gpu, count, name, nodes=1, pins=None, host=None):
     return [training_space(one, WAYS[name], cluster, pins or {}) for one in bases(base, WAYS[name], Fixed())]
 
 
+def is_even(layout, model):
+    """Whether ranks hold equally many layers, embedding and loss counted as one each, or all but the two ends do."""
+    first, last = layout.first_stage_layers, layout.last_stage_layers
+    if first is None:
+        return model.num_layers % (layout.pp * layout.num_virtual_stages) == 0
+    if first == last and (first + 1) * layout.pp == model.num_layers + 2:
+        return (model.num_layers + 2) % (layout.pp * layout.num_virtual_stages) == 0
+    rest = model.num_layers - first - last
+    return layout.num_virtual_stages == 1 and rest > 0 and rest % (layout.pp - 2) == 0
+
+
 def may_run(candidate, name):
     """Say by itself, without columns, whether a candidate can be started: written apart from `constraints`."""
     soft, layout, load, model = WAYS[name], candidate.layout, candidate.workload, candidate.model
@@ -63,7 +74,7 @@ def may_run(candidate, name):
         return False
     stages = layout.pp * layout.num_virtual_stages
     counted = model.num_layers + 2 * bool(layout.first_stage_layers)
-    if stages > model.num_layers or (soft.needs_even_stages and layout.pp > 1 and counted % stages):
+    if stages > model.num_layers or (soft.needs_even_stages and layout.pp > 1 and not is_even(layout, model)):
         return False
     if layout.pp > 1 and layout.zero_stage > soft.most_zero_with_pipeline:
         return False
@@ -239,6 +250,21 @@ def test_a_layout_that_megatron_refuses_is_not_offered():
         counted = 126 + 2 * bool(layout.first_stage_layers)
         assert counted % (layout.pp * layout.num_virtual_stages) == 0
     assert sum(one.num_candidates for one in found.ruled_out) < found.num_candidates
+
+
+def test_unequal_ends_are_found_where_no_equal_ranks_are():
+    """61 layers divide by no power of two, with embedding and loss neither; as DeepSeek-V3 was trained, on 16 ranks."""
+    model = api.read_model("deepseek-ai/DeepSeek-V3")
+    load = Training(kind=TrainingKind.PRETRAIN, seq_len=4096, global_batch_size=8192)
+    space = spaces(model, load, "h100-sxm5", 8, "megatron", nodes=128)[0]
+    alive, _ = may_be(space, grid_columns(space))
+    rows = np.flatnonzero(alive.any(axis=1))
+    ends = {
+        (space.layouts[r].pp, space.layouts[r].first_stage_layers, space.layouts[r].last_stage_layers) for r in rows
+    }
+    assert {pp for pp, _, _ in ends} == {1, 4, 8, 16}
+    assert all(is_even(space.layouts[r], model) for r in rows if space.layouts[r].pp > 1)
+    assert (16, 3, 2) in ends
 
 
 @pytest.mark.parametrize(

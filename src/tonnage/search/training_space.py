@@ -278,7 +278,8 @@ def _chunks(
     """Return how many chunks of layers a rank may hold, with the layers of the first and the last rank if fewer.
 
     Where the layers with embedding and loss, each counted as one, divide evenly, the ends may hold one layer less.
-    Where neither divides and the number of ranks is fixed, the ends share what the equal ranks between them leave.
+    Where neither divides, and the number of ranks is fixed or the software wants equal ranks between the ends, the ends
+    share what those leave.
     """
     if pp == 1:
         return ((pinned or 1, None, None),)
@@ -292,7 +293,7 @@ def _chunks(
         if total % pp == 0 and each > less:
             chunks = divisors(each) if software.interleaves else (1,)
             found += [(n, each - 1 if less else None) for n in chunks]
-    if not found and pins.get("layout.pp"):
+    if not found and (pins.get("layout.pp") or software.needs_even_stages):
         return ((pinned or 1, *_uneven_ends(layers, pp)),)
     if not found or pinned:
         found = [(pinned or 1, ends) for ends in dict.fromkeys(ends for _, ends in found or [(1, None)])]
