@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # each verb imports what it needs when it is called
 
     from tonnage.calibrate.teach import Finding
     from tonnage.diagnose.lint.types import Report
+    from tonnage.diagnose.types import Diagnosis
     from tonnage.estimate.fit import Fit
     from tonnage.estimate.summary import ModelSummary
     from tonnage.estimate.types import Estimate
@@ -41,6 +42,7 @@ __all__ = [
     "cross_check",
     "deploy",
     "describe_model",
+    "diagnose",
     "explain",
     "find_gpus",
     "fits_by_trace",
@@ -125,6 +127,39 @@ def describe_model(
     from tonnage.estimate.summary import summarize
 
     return summarize(read_model(spec, stdin), context_tokens, formats)
+
+
+def diagnose(paths: Iterable[str], *, stdin: BinaryIO | None = None, redact: bool = False) -> Diagnosis:
+    """Find the cause of a failure in what a run left behind.
+
+    Parameters
+    ----------
+    paths : iterable of str
+        Logs, journals, error files of torchrun, dumps of the flight recorder, memory snapshots, folders; `-` is
+        standard input.
+    stdin : file
+        What `-` reads.
+    redact : bool
+        Hide host names, addresses and user names as well; secrets are always hidden.
+
+    Returns
+    -------
+    Diagnosis
+        Findings, the primary cause first, each with evidence, consequences, cures and what speaks against it; what was
+        looked at.
+
+    Raises
+    ------
+    BadFileError
+        A path that is named does not exist, or is neither text nor a dump.
+    """
+    from tonnage.diagnose import lines, match
+    from tonnage.diagnose.symptoms import symptoms
+    from tonnage.probe.evidence import read_evidence
+
+    rules = symptoms()
+    found = read_evidence(paths, stdin)
+    return match.diagnose(found.hits, found.seen, rules, lines.redact if redact else lines.mask)
 
 
 def find_gpus(*queries: str, vendor: str = "", min_memory_bytes: Bytes = 0, order: str = "") -> tuple[Device, ...]:

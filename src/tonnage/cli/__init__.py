@@ -31,6 +31,7 @@ VERBS: tuple[str, ...] = (
     "runs",
     "logs",
     "stop",
+    "diagnose",
     "lint",
     "prices",
     "calibrate",

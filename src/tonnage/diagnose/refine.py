@@ -1,0 +1,102 @@
+"""What a rule's pattern cannot tell by itself: numbers inside a message, proofs elsewhere, ranks against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from tonnage.diagnose.memory import Shortage, kind_of, read_shortage
+from tonnage.diagnose.types import Cure, Hit, Seen, Symptom
+from tonnage.messages import choose_language, language, say
+from tonnage.units import format_bytes
+
+# The rule that says best why a request failed. A message of torch 1 keeps the name of its form.
+_BY_KIND: Final = {
+    "fragmented": "TORCH_OOM_FRAGMENTATION",
+    "no_segment": "TORCH_OOM_FRAGMENTATION",
+    "other_process": "TORCH_OOM_OTHER_PROC",
+    "spilled": "TORCH_OOM_SYSMEM",
+}
+_TORCH_OOM: Final = ("TORCH_OOM", "TORCH_OOM_V1", "TORCH_OOM_V0", *sorted(set(_BY_KIND.values())))
+
+
+def both(message_id: str, **values: object) -> tuple[str, str]:
+    """Return a message in English and Chinese."""
+    chosen = language()
+    try:
+        texts = []
+        for one in ("en", "zh"):
+            choose_language(one)
+            texts.append(say(message_id, **values))
+        return texts[0], texts[1]
+    finally:
+        choose_language(chosen)
+
+
+def refined(hits: Sequence[Hit], rules: Mapping[str, Symptom]) -> list[Hit]:
+    """Return hits whose rule was chosen by what the message says: the kind of a shortage, the code of an Xid."""
+    return [_named(hit, _better(hit, rules)) for hit in hits]
+
+
+def _better(hit: Hit, rules: Mapping[str, Symptom]) -> str:
+    if hit.symptom == "TORCH_OOM":
+        return _BY_KIND.get(kind_of(read_shortage(hit.text)), "TORCH_OOM")
+    name = f"XID_{int(hit.groups['xid'])}" if hit.symptom == "XID_ANY" else hit.symptom
+    return name if name in rules else hit.symptom
+
+
+def _named(hit: Hit, name: str) -> Hit:
+    if name == hit.symptom:
+        return hit
+    return Hit(
+        symptom=name, file=hit.file, line=hit.line, text=hit.text, groups=hit.groups, rank=hit.rank,
+        time_seconds=hit.time_seconds,
+    )  # fmt: skip
+
+
+def _texts(shortage: Shortage) -> dict[str, str]:
+    def told(value: float | None) -> str:
+        return "?" if value is None else format_bytes(value)
+
+    return {
+        "asked": told(shortage.request_bytes),
+        "capacity": told(shortage.capacity_bytes),
+        "free": told(shortage.free_bytes),
+        "allocated": told(shortage.allocated_bytes),
+        "unused": told(shortage.unused_bytes),
+        "others": told(sum(shortage.others)),
+    }
+
+
+def cause_of(rule: Symptom, hits: Sequence[Hit]) -> tuple[tuple[str, str], tuple[Cure, ...]]:
+    """Return what to say of a cause, with the numbers that the line tells, and the cures in order."""
+    if rule.id in _TORCH_OOM:
+        shortage = read_shortage(hits[0].text)
+        kind = kind_of(shortage)
+        if shortage.request_bytes is not None and shortage.capacity_bytes is not None:
+            cures = (Cure(text=both("diagnose.chunk_it")), *rule.cures) if kind == "too_large" else rule.cures
+            return both(f"diagnose.oom_{kind}", **_texts(shortage)), cures
+    if hits[0].groups:
+        return _filled(rule.cause, hits[0].groups), rule.cures
+    return rule.cause, rule.cures
+
+
+def _filled(texts: tuple[str, str], groups: dict[str, str]) -> tuple[str, str]:
+    """Put what the pattern's named groups caught into texts that ask for it as <name>."""
+    english, chinese = texts
+    for name, value in groups.items():
+        english, chinese = english.replace(f"<{name}>", value), chinese.replace(f"<{name}>", value)
+    return english, chinese
+
+
+def would_help(seen: Sequence[Seen]) -> tuple[tuple[str, str], ...]:
+    """Return what else would let a cause be found, where nothing was."""
+    kinds = {one.kind for one in seen}
+    wanted = [both("diagnose.help_earlier")]
+    if "kernel log" not in kinds:
+        wanted.append(both("diagnose.help_kernel"))
+    if "error file" not in kinds:
+        wanted.append(both("diagnose.help_record"))
+    if "flight recorder" not in kinds:
+        wanted.append(both("diagnose.help_recorder"))
+    return tuple(wanted)
