@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # each verb imports what it needs when it is called
     from tonnage.record.types import Run as RunState
     from tonnage.render.types import Bundle
     from tonnage.run.supervise import Update
+    from tonnage.simulate.ask import JobAnswer, JobQuestion, LoadAnswer, LoadQuestion
     from tonnage.units import Bytes
 
 __all__ = [
@@ -56,6 +57,8 @@ __all__ = [
     "run",
     "runs",
     "score",
+    "simulate_job",
+    "simulate_load",
     "stop",
     "weights_fit",
     "write_plan",
@@ -583,6 +586,61 @@ def deploy(
 
     found = find_place(place)
     return found.bundle(service_of(plan, host=found.host, num_replicas=num_replicas, port=port, engine=engine))
+
+
+def simulate_load(plan: Plan, question: LoadQuestion, told: Callable[[str], None] | None = None) -> LoadAnswer:
+    """Replay requests against a serving plan: latencies, goodput, the largest rate, policies of scaling.
+
+    Parameters
+    ----------
+    plan : Plan
+        A serving plan of an answer or of a plan file.
+    question : LoadQuestion
+        The load (`tonnage.simulate.arrivals`), limits, and what is to be found.
+    told : callable
+        Called with what is done next.
+
+    Returns
+    -------
+    LoadAnswer
+        What came of it.
+
+    Raises
+    ------
+    RequestError
+        The plan trains, its engine has no scheduler that is known, or the question makes no sense.
+    """
+    from tonnage.engines import find_engine
+    from tonnage.simulate.ask import ask_load
+
+    return ask_load(plan, find_engine(plan.estimate.candidate.engine).accounting, question, told)
+
+
+def simulate_job(plan: Plan, question: JobQuestion, told: Callable[[str], None] | None = None) -> JobAnswer:
+    """Replay a training plan on machines that come and go: when it ends, what it costs, how often to save.
+
+    Parameters
+    ----------
+    plan : Plan
+        A training plan of an answer or of a plan file.
+    question : JobQuestion
+        The trace (`tonnage.simulate.spot`) and the job's times.
+    told : callable
+        Called with what is done next.
+
+    Returns
+    -------
+    JobAnswer
+        Each way to run it.
+
+    Raises
+    ------
+    RequestError
+        The plan serves, or a time makes no sense.
+    """
+    from tonnage.simulate.ask import ask_job
+
+    return ask_job(plan, question, told)
 
 
 def run(

@@ -18,6 +18,13 @@ def text(name: str) -> str:
     return (_ROOT / name).read_text(encoding="utf-8")
 
 
+def packed(name: str) -> str:
+    """Return the text of a data file that is compressed with xz, as `traces/azure-conv.csv.xz`."""
+    import lzma  # noqa: PLC0415 - few verbs read one
+
+    return lzma.decompress((_ROOT / name).read_bytes()).decode("utf-8")
+
+
 def program(name: str) -> str:
     """Return the source of a program of `tonnage/jobs`, which a bundle carries beside its job."""
     return (Path(__file__).parent / "jobs" / f"{name}.py").read_text(encoding="utf-8")

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from tests.simulate.fixed import FixedTimes
+
 from tonnage.errors import RequestError
 from tonnage.simulate.arrivals import Requests, constant, poisson
 from tonnage.simulate.autoscale import Metric, Policy, SpotReplicas, cheapest, replay_scaled

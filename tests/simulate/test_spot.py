@@ -92,9 +92,7 @@ def test_a_trace_that_never_has_enough_is_said_to_end_nothing():
 
 
 SPELLS = st.lists(
-    st.builds(
-        Spell, seconds=st.floats(1.0, 300.0), num_nodes=st.integers(0, 4), is_broken=st.booleans()
-    ),
+    st.builds(Spell, seconds=st.floats(1.0, 300.0), num_nodes=st.integers(0, 4), is_broken=st.booleans()),
     min_size=1,
     max_size=20,
 ).filter(lambda spells: any(spell.num_nodes >= 3 and spell.seconds > 100 for spell in spells))
@@ -167,17 +165,30 @@ def test_the_best_interval_lies_near_dalys():
 
 
 def test_mean_time_until_a_stop():
-    trace = (Spell(seconds=100.0, num_nodes=2), Spell(seconds=50.0, num_nodes=1), Spell(seconds=200.0, num_nodes=2),
-             Spell(seconds=60.0, num_nodes=2, is_broken=True))
+    trace = (
+        Spell(seconds=100.0, num_nodes=2),
+        Spell(seconds=50.0, num_nodes=1),
+        Spell(seconds=200.0, num_nodes=2),
+        Spell(seconds=60.0, num_nodes=2, is_broken=True),
+    )
     assert mean_spell_seconds(trace, 2) == (100 + 200 + 60) / 2
     assert mean_spell_seconds(ALWAYS, 2) is None
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{}", "[1]", '{"metadata": {"gap_seconds": 0}, "data": [1]}', '{"metadata": {"gap_seconds": 1}, "data": [-1]}',
-     '{"metadata": {"gap_seconds": 1}, "data": [1.5]}', '{"metadata": {"gap_seconds": 1}, "data": []}',
-     '{"metadata": {"gap_seconds": NaN}, "data": [1]}', "seconds,instances\n5,1\n1,2", "a,b\n1,2"],
+    [
+        "",
+        "{}",
+        "[1]",
+        '{"metadata": {"gap_seconds": 0}, "data": [1]}',
+        '{"metadata": {"gap_seconds": 1}, "data": [-1]}',
+        '{"metadata": {"gap_seconds": 1}, "data": [1.5]}',
+        '{"metadata": {"gap_seconds": 1}, "data": []}',
+        '{"metadata": {"gap_seconds": NaN}, "data": [1]}',
+        "seconds,instances\n5,1\n1,2",
+        "a,b\n1,2",
+    ],
 )
 def test_a_broken_trace_is_refused_in_one_line(text):
     with pytest.raises(BadFileError) as error:
@@ -199,10 +210,16 @@ def test_real_traces_replay(path):
     text = path.read_text(encoding="utf-8")
     spells = read_availability(text, path.name)
     table = json.loads(text)
-    assert sum(spell.seconds for spell in spells) == pytest.approx(len(table["data"]) * table["metadata"]["gap_seconds"])
+    assert sum(spell.seconds for spell in spells) == pytest.approx(
+        len(table["data"]) * table["metadata"]["gap_seconds"]
+    )
     most = max(table["data"])
     job = SpotJob(
-        work_seconds=86_400.0, num_nodes=most, interval_seconds=1800.0, checkpoint_seconds=60.0, restart_seconds=300.0,
+        work_seconds=86_400.0,
+        num_nodes=most,
+        interval_seconds=1800.0,
+        checkpoint_seconds=60.0,
+        restart_seconds=300.0,
         deadline_seconds=3 * 86_400.0,
     )
     for start in starts_of(spells, 5):

@@ -123,6 +123,73 @@ def scatter(title: str, points: Sequence[Point], x_name: str, y_name: str) -> st
     return _svg(title, _HEIGHT, drawn)
 
 
+@noun
+class Line:
+    """One quantity over another, as points in the order of the first."""
+
+    label: str
+    points: tuple[tuple[float, float], ...]
+    is_step: bool = False  # stays as it is until the next point
+
+
+def lines(title: str, drawn_lines: Sequence[Line], x_name: str, y_name: str) -> str:
+    """Return lines on plain axes that begin at zero, each in a colour of its own with its label above."""
+    shown = [line for line in drawn_lines if line.points]
+    if not shown:
+        return ""
+    most_x = max(x for line in shown for x, _ in line.points) or 1.0
+    most_y = max(y for line in shown for _, y in line.points) or 1.0
+    right, bottom = WIDTH - _RIGHT, _HEIGHT - _BOTTOM
+    top = _TOP + 20
+
+    def at(x: float, y: float) -> str:
+        return f"{_LEFT + (right - _LEFT) * x / most_x:.1f},{bottom - (bottom - top) * y / most_y:.1f}"
+
+    drawn = [f'<rect x="{_LEFT}" y="{top}" width="{right - _LEFT}" height="{bottom - top}" class="frame"/>']
+    for value in _even(most_x):
+        x = at(value, 0.0).split(",")[0]
+        drawn.append(f'<text x="{x}" y="{bottom + 16}" text-anchor="middle" class="value">{_tick(value)}</text>')
+    for value in _even(most_y):
+        y = float(at(0.0, value).split(",")[1])
+        drawn.append(
+            f'<line x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>'
+            f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end" class="value">{_tick(value)}</text>'
+        )
+    for place, line in enumerate(shown):
+        points = _stepped(line.points) if line.is_step else line.points
+        drawn.append(
+            f'<polyline points="{" ".join(at(x, y) for x, y in points)}" fill="none" stroke="{colour(place)}" '
+            f'stroke-width="1.8"><title>{escape(line.label)}</title></polyline>'
+            f'<rect x="{_LEFT + 170 * place}" y="{_TOP - 4}" width="10" height="10" fill="{colour(place)}"/>'
+            f'<text x="{_LEFT + 170 * place + 15}" y="{_TOP + 5}" class="value">{escape(_short(line.label, 24))}</text>'
+        )
+    drawn.append(
+        f'<text x="{(_LEFT + right) / 2:.0f}" y="{_HEIGHT - 8}" text-anchor="middle" class="label">{escape(x_name)}</text>'
+        f'<text transform="translate(14 {(top + bottom) / 2:.0f}) rotate(-90)" text-anchor="middle" class="label">'
+        f"{escape(y_name)}</text>"
+    )
+    return _svg(title, _HEIGHT, drawn)
+
+
+def _stepped(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    found = [points[0]]
+    for (x, y), (_, before) in zip(points[1:], points, strict=False):
+        found += [(x, before), (x, y)]
+    return found
+
+
+def _even(most: float) -> list[float]:
+    """Return round values from zero to a most, at even distances.
+
+    >>> _even(130.0)
+    [0.0, 50.0, 100.0]
+    """
+    step = 10.0 ** math.floor(math.log10(most))
+    while most / step < _FEWEST_TICKS - 0.5:
+        step /= 2.0
+    return [step * place for place in range(int(most / step + 1e-9) + 1)]
+
+
 def _svg(title: str, height: float, drawn: Sequence[str]) -> str:
     return f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(title)}">{"".join(drawn)}</svg>'
 

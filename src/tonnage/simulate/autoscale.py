@@ -50,7 +50,9 @@ class Policy:
         """Hold what the replay relies on."""
         if not 0 <= self.least <= self.most or self.most < 1:
             raise RequestError(
-                f"{self.least} to {self.most} replicas make no sense", where=self.name, fix="give least <= most, most >= 1"
+                f"{self.least} to {self.most} replicas make no sense",
+                where=self.name,
+                fix="give least <= most, most >= 1",
             )
         if self.metric is not None and self.target <= 0:
             raise RequestError("the target must be above 0", where=self.name, fix="give one")

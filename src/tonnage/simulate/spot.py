@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from itertools import pairwise
 
 import numpy as np
 
@@ -21,11 +22,11 @@ from tonnage.nouns import noun
 from tonnage.units import Count, Ratio, Seconds
 
 __all__ = [
-    "best_interval",
     "Fallback",
     "JobReplayed",
-    "SpotJob",
     "Spell",
+    "SpotJob",
+    "best_interval",
     "failures",
     "mean_spell_seconds",
     "read_availability",
@@ -129,9 +130,8 @@ def read_availability(text: str, name: str = "trace.json") -> tuple[Spell, ...]:
         raise BadFileError("holds no tick", where=name, fix=_FORM)
     spells: list[Spell] = []
     for seconds, number in ticks:
-        if spells and spells[-1].num_nodes == number:
-            seconds, _ = spells[-1].seconds + seconds, spells.pop()
-        spells.append(Spell(seconds=seconds, num_nodes=number))
+        before = spells.pop().seconds if spells and spells[-1].num_nodes == number else 0.0
+        spells.append(Spell(seconds=before + seconds, num_nodes=number))
     return tuple(spells)
 
 
@@ -149,9 +149,7 @@ def _ticks_of_json(text: str) -> Iterator[tuple[float, int]]:
 def _ticks_of_lines(text: str) -> Iterator[tuple[float, int]]:
     lines = list(csv.DictReader(text.splitlines()))
     moments = [float(line["seconds"]) for line in lines]
-    if any(not math.isfinite(one) for one in moments) or any(
-        later <= one for one, later in zip(moments, moments[1:], strict=False)
-    ):
+    if any(not math.isfinite(one) for one in moments) or any(later <= one for one, later in pairwise(moments)):
         raise ValueError("seconds must rise from line to line")
     for line, start, end in zip(lines, moments, moments[1:], strict=False):
         yield end - start, _machines(line["instances"])

@@ -61,6 +61,11 @@ class PromptsFirst(Replica):
         return self.num_tokens
 
     @property
+    def num_seats(self) -> int:
+        """Requests that run at once, at most."""
+        return self.max_num_seqs
+
+    @property
     def cache_tokens(self) -> int:
         """Tokens that the cache holds."""
         return self.num_tokens

@@ -119,6 +119,11 @@ class Replica(ABC):
 
     @property
     @abstractmethod
+    def num_seats(self) -> int:
+        """Requests that run at once, at most."""
+
+    @property
+    @abstractmethod
     def cache_tokens(self) -> int:
         """Tokens that the cache holds."""
 

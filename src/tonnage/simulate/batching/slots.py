@@ -48,6 +48,11 @@ class Slots(Replica):
         return self.slot_tokens
 
     @property
+    def num_seats(self) -> int:
+        """Requests that run at once, at most."""
+        return self.num_slots
+
+    @property
     def cache_tokens(self) -> int:
         """Tokens that the cache holds."""
         return self.num_slots * self.slot_tokens

@@ -1,0 +1,98 @@
+"""What `tonnage simulate` says."""
+
+from __future__ import annotations
+
+MESSAGES: dict[str, tuple[str, str]] = {
+    "title": ("{model} on {count} × {gpu}, {engine}", "{model}，{count} × {gpu}，{engine}"),
+    "load": (
+        "{num} requests in {span} ({rate:.3g}/s), {copies} replica(s), {router}",
+        "{num} 个请求，{span}（{rate:.3g}/秒），{copies} 个副本，{router}",
+    ),
+    "finished": (
+        "finished {finished} of {num}; refused as too long {refused}; put back {preemptions}",
+        "完成 {finished}/{num}；因过长被拒 {refused}；被抢占 {preemptions}",
+    ),
+    "what": ("time", "时间"),
+    "ttft": ("to the first token (TTFT)", "首个 token（TTFT）"),
+    "tpot": ("per token after (TPOT)", "后续每个 token（TPOT）"),
+    "e2e": ("end to end", "端到端"),
+    "throughput": (
+        "{tokens:,.0f} output tokens/s, {requests:.3g} requests/s; within the limits {kept:.1%} of requests",
+        "输出 {tokens:,.0f} token/秒，{requests:.3g} 请求/秒；满足限制的请求占 {kept:.1%}",
+    ),
+    "used": (
+        "busy {busy:.0%} of the time; cache used {mean} on average, {most} at most; {running:.1f} requests running",
+        "忙碌 {busy:.0%}；缓存平均占用 {mean}，最高 {most}；平均运行 {running:.1f} 个请求",
+    ),
+    "cost": ("{usd} per million output tokens while all replicas are there", "全部副本在线时每百万输出 token {usd}"),
+    "no_cost": (
+        "no price is known: --price or tonnage prices import gives one",
+        "价格未知：可用 --price 或 tonnage prices import 提供",
+    ),
+    "rate": (
+        "largest rate that keeps the limits for {share:.1%} of requests: {rate:.3g}/s ({ratio:.2f} times this load)",
+        "{share:.1%} 的请求满足限制时的最大速率：{rate:.3g}/秒（为本负载的 {ratio:.2f} 倍）",
+    ),
+    "no_rate": ("no rate keeps the limits, not even {rate:.3g}/s", "没有任何速率满足限制，{rate:.3g}/秒 也不行"),
+    "policy": ("policy", "策略"),
+    "kept": ("kept", "满足"),
+    "replica_hours": ("replica-hours", "副本·小时"),
+    "usd_million": ("USD/M tokens", "美元/百万 token"),
+    "policy_fixed": ("fixed {number}", "固定 {number}"),
+    "policy_waiting": ("HPA, {target:g} waiting a replica", "HPA，每副本 {target:g} 个等待请求"),
+    "policy_present": ("HPA, {target:g} in flight a replica", "HPA，每副本 {target:g} 个在途请求"),
+    "start": ("a new replica answers after {start}", "新副本 {start} 后可用"),
+    "winner": (
+        "cheapest that keeps the limits for {share:.1%}: {policy}",
+        "满足 {share:.1%} 请求限制的最便宜策略：{policy}",
+    ),
+    "no_winner": (
+        "no policy keeps the limits for {share:.1%} of the requests",
+        "没有策略让 {share:.1%} 的请求满足限制",
+    ),
+    "assumed": (
+        "lengths are taken as known to the engine; step times are the plan's estimates, their error is its own",
+        "假设引擎已知输出长度；步时间取自方案的估计，误差与其相同",
+    ),
+    "way": ("where machines are missing", "机器不足时"),
+    "wait": ("wait", "等待"),
+    "on-demand": ("rent on demand", "按需租用"),
+    "deadline": ("wait, then rent in time", "等待，临近期限时租用"),
+    "least": ("{way}, down to {least} machine(s)", "{way}，最少 {least} 台"),
+    "ended": ("ended", "完成"),
+    "wall": ("mean time", "平均用时"),
+    "worst": ("worst", "最长"),
+    "lost": ("lost", "丢失"),
+    "goodput": ("goodput", "有效占比"),
+    "stops": ("stops", "中断"),
+    "usd": ("USD", "美元"),
+    "job": (
+        "{work} of work on {nodes} machine(s), {starts} starts; a checkpoint takes {save}, a restart {restart}",
+        "{nodes} 台机器上的 {work} 工作量，{starts} 个起点；检查点 {save}，重启 {restart}",
+    ),
+    "interval": (
+        "saved every {interval}; by Young and Daly {daly} (a stop every {mean}); measured best {best}",
+        "每 {interval} 保存一次；Young–Daly {daly}（平均 {mean} 中断一次）；实测最佳 {best}",
+    ),
+    "no_stop": (
+        "nothing stops the job in this trace; saved every {interval}",
+        "该轨迹中没有中断；每 {interval} 保存一次",
+    ),
+    "page": ("Page written to {path}", "页面已写入 {path}"),
+    "chart_rate": ("Time against rate", "时间随速率"),
+    "chart_series": ("Replicas and queue over time", "副本与队列随时间"),
+    "chart_progress": ("Progress", "进度"),
+    "axis_rate": ("requests a second", "每秒请求"),
+    "axis_seconds": ("seconds", "秒"),
+    "axis_time": ("time, s", "时间，秒"),
+    "axis_count": ("number", "数量"),
+    "axis_done": ("work done, s", "已完成工作，秒"),
+    "line_ttft": ("TTFT P99", "TTFT P99"),
+    "line_e2e": ("end to end P99", "端到端 P99"),
+    "line_replicas": ("replicas", "副本"),
+    "line_waiting": ("waiting", "等待"),
+    "line_running": ("running", "运行"),
+    "told_load": ("replaying the load", "回放负载"),
+    "told_rate": ("looking for the largest rate", "寻找最大速率"),
+    "told_policy": ("replaying {name}", "回放 {name}"),
+}
