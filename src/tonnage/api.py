@@ -610,10 +610,9 @@ def simulate_load(plan: Plan, question: LoadQuestion, told: Callable[[str], None
     RequestError
         The plan trains, its engine has no scheduler that is known, or the question makes no sense.
     """
-    from tonnage.engines import find_engine
     from tonnage.simulate.ask import ask_load
 
-    return ask_load(plan, find_engine(plan.estimate.candidate.engine).accounting, question, told)
+    return ask_load(plan, question, told)
 
 
 def simulate_job(plan: Plan, question: JobQuestion, told: Callable[[str], None] | None = None) -> JobAnswer:

@@ -103,6 +103,7 @@ def command(path: str, is_json: bool, is_quiet: bool, **words: Any) -> int:
         text = job_lines(plan, answer)
         page, value = _job_page, _job_object
         is_good = any(one.finished_ratio == 1.0 for one in answer.tries)
+    tell("")
     if words["html"]:
         _write(words["html"], page(_title(plan), text, answer), is_quiet=is_quiet)
     if is_json:
@@ -116,13 +117,10 @@ def _teller(is_quiet: bool) -> Any:
     import sys
 
     def tell(what: str) -> None:
-        if not is_quiet and sys.stderr.isatty():
-            known = {"load": "told_load", "rate": "told_rate"}.get(what)
-            print(
-                f"\r\x1b[K{say(f'simulate.{known}') if known else say('simulate.told_policy', name=what)}",
-                end="\r",
-                file=sys.stderr,
-            )
+        if is_quiet or not sys.stderr.isatty():
+            return
+        text = say(f"simulate.told_{what}") if what in ("load", "rate") else say("simulate.told_policy", name=what)
+        print(f"\r\x1b[K{text if what else ''}", end="", file=sys.stderr, flush=True)
 
     return tell
 
@@ -241,7 +239,11 @@ def _job_question(plan: Plan, words: dict[str, Any]) -> Any:
     from tonnage.estimate.cost.assumptions import with_given
     from tonnage.simulate.ask import JobQuestion
 
+    from tonnage.workload.types import Serving
+
     estimate = plan.estimate
+    if isinstance(estimate.candidate.workload, Serving):
+        raise RequestError("the plan serves", where="simulate", fix="give --requests, or a plan that trains")
     assumed = with_given(plan.request.limits.assume)
     work = _time(words, "work")
     if work is None and estimate.performance.job_seconds is not None:

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 
+from tonnage.engines import find_engine
 from tonnage.errors import RequestError
 from tonnage.estimate.cost.spot import daly_interval_seconds
-from tonnage.estimate.types import Cost, EngineAccounting, Estimate
+from tonnage.estimate.types import Cost, Estimate
 from tonnage.nouns import noun
 from tonnage.plan.types import Plan
 from tonnage.simulate.arrivals import Requests, faster
@@ -103,17 +104,13 @@ class LoadAnswer:
     start_seconds: Seconds | None = None
 
 
-def ask_load(
-    plan: Plan, accounting: EngineAccounting, question: LoadQuestion, told: Callable[[str], None] | None = None
-) -> LoadAnswer:
+def ask_load(plan: Plan, question: LoadQuestion, told: Callable[[str], None] | None = None) -> LoadAnswer:
     """Replay a load against a plan, at other rates, and with replicas that follow it.
 
     Parameters
     ----------
     plan : Plan
         A serving plan.
-    accounting : EngineAccounting
-        Its engine's rules.
     question : LoadQuestion
         The load, and what is to be found.
     told : callable
@@ -141,6 +138,7 @@ def ask_load(
         raise RequestError(f"'{asked.router}' is no router", where="--router", fix=f"one of {', '.join(ROUTERS)}")
     if not len(asked.requests):
         raise RequestError("there is no request", where="--requests", fix="give some")
+    accounting = find_engine(estimate.candidate.engine).accounting
     make, copies = replica_maker(estimate.candidate, accounting), asked.num_replicas * estimate.candidate.layout.dp
     tell = told or _silent
 
@@ -376,10 +374,13 @@ def ask_job(plan: Plan, question: JobQuestion, told: Callable[[str], None] | Non
     )
     starts = starts_of(asked.spells, asked.num_starts, asked.seed)
     prices = _node_prices(estimate.cost, nodes)
-    ways = [(Fallback.WAIT, None), (Fallback.ON_DEMAND, None)]
-    if asked.deadline_seconds is not None:
+    ways: list[tuple[Fallback, int | None]] = [(Fallback.WAIT, None)]
+    is_short = any(spell.num_nodes < nodes for spell in asked.spells)
+    if is_short:
+        ways.append((Fallback.ON_DEMAND, None))
+    if is_short and asked.deadline_seconds is not None:
         ways.append((Fallback.DEADLINE, None))
-    if asked.least_nodes is not None and asked.least_nodes < nodes:
+    if is_short and asked.least_nodes is not None and asked.least_nodes < nodes:
         ways += [(fallback, asked.least_nodes) for fallback, _ in ways]
     tries = []
     for fallback, least in ways:
