@@ -238,7 +238,6 @@ def _job_question(plan: Plan, words: dict[str, Any]) -> Any:
     from tonnage.errors import RequestError
     from tonnage.estimate.cost.assumptions import with_given
     from tonnage.simulate.ask import JobQuestion
-
     from tonnage.workload.types import Serving
 
     estimate = plan.estimate
