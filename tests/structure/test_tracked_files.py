@@ -16,7 +16,7 @@ FAULTS = {
     "a conflict's mark": re.compile(r"^(?:<{7}|>{7}) ", re.MULTILINE),
     "a secret": re.compile(r"\bhf_[A-Za-z]{34}\b|\bghp_\w{36}\b|BEGIN (?:RSA |OPENSSH )?PRIVATE KEY"),
 }  # fmt: skip
-BINARY = {".png", ".gz", ".zst", ".gguf", ".safetensors", ".ico", ".woff2", ".npz"}
+BINARY = {".png", ".gz", ".xz", ".zst", ".gguf", ".safetensors", ".ico", ".woff2", ".npz"}
 
 
 def tracked(root: Path) -> list[Path]:
