@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from tests.plan.test_price import estimate
 
+from tonnage import api
 from tonnage.estimate.cost.assumptions import stated, with_given
 from tonnage.estimate.power import capped_speed_ratio
 from tonnage.hardware.catalogue import find_device
 from tonnage.hardware.power_curves import curve_of
 from tonnage.plan import price
 from tonnage.plan.caps import caps_of
+from tonnage.plan.request import make_request
 from tonnage.plan.types import Limits
 
 
@@ -77,3 +81,14 @@ def test_a_card_without_a_curve_borrows_one_and_is_less_sure():
 
 def test_unknown_power_has_no_limits():
     assert caps_of(estimate("m4-max"), stated()) is None
+
+
+def test_a_limit_on_power_names_the_cap_that_keeps_it():
+    words = {"gpus": ["rtx-4090:2"], "limits": {"max_power": "600W"}}
+    answer = api.plan(make_request("Qwen/Qwen3-8B", **words))
+    said = answer.rejections[0].reason
+    watts = int(re.search(r"each at (\d+) W", said)[1])
+    assert 2 * watts <= 600
+    assert re.search(r": \d\d % of the speed, \d\d % at least", said)
+    lowest = api.plan(make_request("Qwen/Qwen3-8B", gpus=["rtx-4090:2"], limits={"max_power": "100W"}))
+    assert "nvidia-smi" not in lowest.rejections[0].reason

@@ -52,6 +52,8 @@ def test_engine_and_split():
     assert found == {"engine": "carries", "strategy": "changes"}
     found = {c.part: c.verdict for c in held(Stack(engine="mlx", strategy=("tp",)), one)}
     assert found == {"engine": "changes", "strategy": "carries"}
+    found = {c.part: c.verdict for c in held(Stack(engine="sglang"), one)}  # it could stay, and does not
+    assert found == {"engine": "changes"}
 
 
 def test_what_is_not_said_is_not_compared():

@@ -29,7 +29,8 @@ def _run(proof: Proof) -> str:
     if isinstance(load, Serving):
         return say("proof.run_serve", requests=trial.num_requests, input=load.input_tokens, output=load.output_tokens)
     name = "proof.run_train" if trial.num_steps != trial.num_warm_up else "proof.run_memory"
-    return say(name, steps=trial.num_steps, devices=trial.num_devices, layers=trial.num_layers)
+    devices = say("proof.device" if trial.num_devices == 1 else "proof.devices", num=trial.num_devices)
+    return say(name, steps=trial.num_steps, devices=devices, layers=trial.num_layers)
 
 
 def _takes(trial: Trial) -> str:

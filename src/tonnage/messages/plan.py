@@ -110,6 +110,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "disk_weights": ("weights {size}", "权重 {size}"),
     "disk_data": ("data {size}", "数据 {size}"),
     "disk_checkpoint": ("a checkpoint {size}", "每个检查点 {size}"),
+    "capped": (
+        "kept with each at {watts} W (nvidia-smi -pl {watts}): {percent} % of the speed, {least} % at least",
+        "每张限到 {watts} W（nvidia-smi -pl {watts}）即可：速度为 {percent} %，至少 {least} %",
+    ),
     "drive_wear": (
         "each step writes {step} to a machine's drive, {day} a day: hold that against what it is rated for (TBW)",
         "每步向每台机器的盘写入 {step}，每天 {day}：请对照盘的写入寿命（TBW）",

@@ -49,13 +49,15 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "the run: start it and send {requests} requests of {input} and {output} tokens; the start shows the memory, the requests the speed",
         "测试：启动服务并发送 {requests} 个请求（输入 {input}、输出 {output} token）；启动日志给出显存，请求给出速度",
     ),
+    "device": ("one device", "1 张卡"),
+    "devices": ("{num} devices", "{num} 张卡"),
     "run_train": (
-        "the run: {steps} steps on {devices} devices, {layers} layers; the second step shows the memory, the last ten the speed",
-        "测试：{devices} 张卡，{layers} 层，{steps} 步；第 2 步给出显存，最后 10 步给出速度",
+        "the run: {steps} steps on {devices}, {layers} layers; the second step shows the memory, the last ten the speed",
+        "测试：{devices}，{layers} 层，{steps} 步；第 2 步给出显存，最后 10 步给出速度",
     ),
     "run_memory": (
-        "the run: {steps} steps on {devices} devices, {layers} layers: the second step shows the memory",
-        "测试：{devices} 张卡，{layers} 层，{steps} 步：第 2 步给出显存",
+        "the run: {steps} steps on {devices}, {layers} layers: the second step shows the memory",
+        "测试：{devices}，{layers} 层，{steps} 步：第 2 步给出显存",
     ),
     "takes": (
         "takes {seconds} ({low} to {high}), getting the machine and loading included; {cost}",

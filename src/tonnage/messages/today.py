@@ -41,8 +41,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "cuda_other": ("no CUDA version of {name} is known", "没有 {name} 的 CUDA 版本记录"),
     "engine_ok": ("{name} stays", "{name} 保持不变"),
     "engine_also": (
-        "{old} is supported on {name} as well; this plan uses {new}",
-        "{old} 也支持 {name}；本方案使用 {new}",
+        "{new} instead of {old}, which is supported on {name} as well",
+        "用 {new} 代替 {old}（后者也支持 {name}）",
     ),
     "engine_new": ("{new} instead of {old}, which does not list {name}", "用 {new} 代替 {old}，后者未列出 {name}"),
     "precision_ok": ("{name} computes in {precision}", "{name} 支持 {precision} 计算"),

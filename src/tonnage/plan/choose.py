@@ -14,9 +14,9 @@ from tonnage.plan.request import command
 from tonnage.plan.room import room_of
 from tonnage.plan.scene import Price, Scene, broken_limit, explore, objective, share_label, where_it_lives
 from tonnage.plan.stand import against, binding, rival
-from tonnage.plan.types import Answer, Plan, Rejection, Request, Scalar, WhyNot
+from tonnage.plan.types import Answer, Limits, Plan, Rejection, Request, Scalar, WhyNot
 from tonnage.search import rank
-from tonnage.search.constraints import num_experts
+from tonnage.search.constraints import num_experts, power_watts
 from tonnage.search.explore import Explored
 from tonnage.units import DAY_SECONDS, format_bytes
 from tonnage.workload.types import Serving
@@ -179,10 +179,28 @@ def _broken(scene: Scene, priced: Iterable[Estimate], in_order: Sequence[Estimat
     for estimate in rank.short_list(rank.ranked(broken, objective(scene.request))):
         yield Rejection(
             what=_label(estimate),
-            reason=broken_limit(estimate, limits) or "",
+            reason=say("plan.comma").join(filter(None, (broken_limit(estimate, limits), _capped(estimate, limits)))),
             command=_nearest(scene, estimate, in_order),
             estimate=estimate,
         )
+
+
+def _capped(estimate: Estimate, limits: Limits) -> str | None:
+    """Say at which power limit of each device an estimate would keep the limit on power, and what that costs."""
+    cluster, most = estimate.candidate.cluster, limits.max_power_watts
+    watts = power_watts(cluster)
+    if most is None or watts is None or watts <= most:
+        return None
+    from tonnage.estimate.cost.assumptions import with_given  # noqa: PLC0415  few have a limit on power
+    from tonnage.plan.caps import caps_of  # noqa: PLC0415
+
+    found = caps_of(estimate, with_given(limits.assume))
+    low = [cap for cap in found.caps if cap.cap_watts * cluster.num_devices <= most] if found else []
+    if not low:
+        return None
+    best = max(low, key=lambda cap: cap.cap_watts)
+    percent, least = (round(100 * ratio) for ratio in (best.speed_ratio.best, best.speed_ratio.low))
+    return say("plan.capped", watts=f"{best.cap_watts:.0f}", percent=percent, least=least)
 
 
 def _short(scene: Scene, explored: Explored, in_order: Sequence[Estimate]) -> Iterator[Rejection]:

@@ -13,7 +13,7 @@ from tonnage.messages import say
 from tonnage.plan.scene import broken_limit, dollars, slowest_tpot_seconds
 from tonnage.plan.types import Limits, Money, Request
 from tonnage.search.constraints import power_watts
-from tonnage.units import format_seconds
+from tonnage.units import DAY_SECONDS, format_seconds
 from tonnage.workload.types import Serving, Training
 
 _LARGEST_CARD: Final = "h200-sxm5"
@@ -49,8 +49,9 @@ def _wider(limits: Limits, estimate: Estimate) -> tuple[Limits, list[str]]:
     cost, performance = estimate.cost, estimate.performance
     job = cost.spot.wall_seconds if limits.is_spot and cost.spot is not None else performance.job_seconds
     if job is not None and limits.deadline_seconds is not None and job.best > limits.deadline_seconds:
-        changed["deadline_seconds"] = _up(job.best)
-        said.append(say("plan.change_limit", flag="--deadline", value=format_seconds(_up(job.best))))
+        longer = _up_tenth(job.best)
+        changed["deadline_seconds"] = longer
+        said.append(say("plan.change_limit", flag="--deadline", value=format_seconds(longer)))
     watts = power_watts(estimate.candidate.cluster)
     if watts is not None and limits.max_power_watts is not None and watts > limits.max_power_watts:
         changed["max_power_watts"] = watts
@@ -73,6 +74,16 @@ def _up(number: float) -> float:
     """
     step = math.floor(math.log10(number)) - 1
     return float(f"{math.ceil(number / 10.0**step * 1.001) * 10.0**step:.2g}")
+
+
+def _up_tenth(seconds: float) -> float:
+    """Round a duration up to a tenth of the unit that it is written in.
+
+    >>> _up_tenth(22.53 * 86400) / 86400, _up_tenth(100.0)
+    (22.6, 102.0)
+    """
+    unit = next((s for s in (DAY_SECONDS, 3600.0, 60.0) if seconds >= s), 1.0)
+    return math.ceil(seconds / unit * 10 * 1.001) / 10 * unit
 
 
 def resorts(request: Request) -> Iterator[tuple[str, Request]]:

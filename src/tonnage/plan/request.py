@@ -378,17 +378,18 @@ def _pairs(values: Iterable[tuple[str, object]]) -> list[str]:
 
 
 def _write_seconds(seconds: float | None) -> str | None:
-    """Write a duration in the largest unit that it is a whole number of.
+    """Write a duration in the largest unit that tenths of are enough for; read again it is the same.
 
-    >>> _write_seconds(259200.0), _write_seconds(0.25), _write_seconds(1.1)
-    ('3d', '250ms', '1.1s')
+    >>> _write_seconds(259200.0), _write_seconds(0.25), _write_seconds(1.1), _write_seconds(22.6 * 86400)
+    ('3d', '250ms', '1.1s', '22.6d')
     """
     if seconds is None:
         return None
-    scale, unit = next(((s, u) for s, u in _UNITS if seconds >= s and seconds % s == 0), (1.0, "s"))
     if seconds < 1:
-        scale, unit = 1e-3, "ms"
-    return f"{seconds / scale:g}{unit}"
+        return f"{seconds / 1e-3:g}ms"
+    fitting = ((s, u) for s, u in _UNITS if seconds >= s and float(f"{seconds / s:.1f}") * s == seconds)
+    scale, unit = next(fitting, (1.0, "s"))
+    return f"{round(seconds / scale, 6):.15g}{unit}"
 
 
 def _write_money(money: Money | None, suffix: str = "") -> str | None:

@@ -186,7 +186,7 @@ def _engine(stack: Stack, estimate: Estimate, device: Device) -> Carry | None:
     supported = {_plain(one.engine) for one in engines(device)}
     is_listed = _plain(stack.engine) in supported
     text = say("today.engine_also" if is_listed else "today.engine_new", old=stack.engine, new=new, name=device.name)
-    return Carry(part="engine", verdict="carries" if is_listed else "changes", text=text)
+    return Carry(part="engine", verdict="changes", text=text)
 
 
 def _precision(stack: Stack, device: Device) -> Carry | None:
