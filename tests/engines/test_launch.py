@@ -115,7 +115,8 @@ def test_slots_share_the_context_and_nothing_is_moved(name):
     one = case(engine, "hybrid", offload=Offload(num_cpu_expert_layers=5, num_cpu_layers=2), layout=Layout(pp=2))
     said = words(engine, one)
     assert said["-c"] == str(24 * 6000)
-    assert (said["-ncmoe"], said["-ngl"], said["-sm"], said["-ts"]) == ("5", "23", "layer", "1,1")
+    on_device = "23" if name == "llama.cpp" else "22"  # with the output, or without
+    assert (said["-ncmoe"], said["-ngl"], said["-sm"], said["-ts"]) == ("5", on_device, "layer", "1,1")
     assert said["-fa"] == "on"
     assert said.get("--fit", "off") == "off"
 

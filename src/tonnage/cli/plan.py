@@ -401,7 +401,7 @@ def _request(spec: str | None, words: dict[str, Any], adopted: Adopted | None) -
         goal = goal or adopted.goal
         is_serving = goal == "serve"
         load = {n: v for n, v in adopted.load.items() if (n in _LOAD[:6]) == is_serving} | load
-        pins = {**(adopted.defaults if is_serving else {}), **adopted.pins, **pins}
+        pins = {**(adopted.defaults if is_serving == (adopted.goal == "serve") else {}), **adopted.pins, **pins}
         limits["engines"] = limits["engines"] or tuple(filter(None, (adopted.engine,)))
         spec = spec or adopted.model
         nodes = adopted.num_nodes if adopted.num_nodes and nodes == 1 else nodes

@@ -1,7 +1,7 @@
 """An existing configuration or launch line, read into the words of a request.
 
-Read are DeepSpeed, accelerate and torchtitan configurations, and launch lines of vLLM, SGLang, llama.cpp, torchrun,
-deepspeed and Megatron-LM. Which flag means which field stands in `data/adopt/flags.csv`, with the source in which
+Read are DeepSpeed, accelerate and torchtitan configurations, and launch lines of vLLM, SGLang, TensorRT-LLM, llama.cpp,
+torchrun, deepspeed, Megatron-LM and torchtitan. Which flag means which field stands in `data/adopt/flags.csv`, with the source in which
 it was read in `data/adopt/programs.csv`. What does not bear on memory or time is left aside; what does but has no
 field here is named in `Adopted.ignored`, so that nobody believes it was counted.
 """
@@ -21,8 +21,9 @@ from tonnage.errors import BadFileError, UnknownNameError
 from tonnage.plan.pins import OWN
 
 LARGEST_BYTES: Final = 1 << 20
-_ENGINE_FIELDS: Final = ("--tensor-split", "-ts", "--override-tensor", "-ot", "--cpu-offload-gb", "--swap-space")
+_ENGINE_FIELDS: Final = ("--override-tensor", "-ot", "--cpu-offload-gb", "--swap-space")
 _MOST_UNREAD: Final = 12
+_LLAMA_UBATCH: Final = 512
 _DTYPES: Final = {
     "bfloat16": "bf16", "bf16": "bf16", "half": "fp16", "float16": "fp16", "fp16": "fp16", "float": "fp32",
     "float32": "fp32", "fp32": "fp32", "no": "fp32", "fp8": "fp8",
@@ -272,6 +273,8 @@ def _from_accelerate(table: dict[str, Any], name: str) -> Adopted:
         _put_fsdp(found, table)
     elif kind == "MEGATRON_LM":
         _put_accelerate_megatron(found, table)
+    elif kind in ("MULTI_GPU", "NO"):  # every rank holds the whole model
+        found.put("layout.zero_stage", 0)
     engine = {"DEEPSPEED": "deepspeed", "MEGATRON_LM": "megatron"}.get(kind)
     adopted = found.adopted(goal=None, engine=engine)
     if adopted.num_devices and adopted.num_nodes:
@@ -289,7 +292,8 @@ def _put_accelerate_deepspeed(found: _Found, table: Mapping[str, Any]) -> None:
 
 
 def _put_fsdp(found: _Found, table: Mapping[str, Any]) -> None:
-    strategy = _at(table, "fsdp_config.fsdp_reshard_after_forward") or _at(table, "fsdp_config.fsdp_sharding_strategy")
+    strategy = _at(table, "fsdp_config.fsdp_reshard_after_forward")
+    strategy = _at(table, "fsdp_config.fsdp_sharding_strategy") if strategy in (None, "") else strategy
     found.put("layout.zero_stage", 3 if strategy is None else _SHARDING.get(str(strategy).upper()))
     if _is_true(_at(table, "fsdp_config.fsdp_offload_params")):
         found.put("offload.parameters", True)
@@ -363,7 +367,7 @@ def _from_launch(text: str, name: str) -> Adopted:
     row = programs[program]
     found = _Found(program, name)
     flags = {r["flag"]: r for r in datafiles.rows("adopt/flags.csv") if r["program"] == program}
-    if program == "megatron":
+    if program in ("megatron", "torchtitan"):
         flags |= {r["flag"]: r for r in datafiles.rows("adopt/flags.csv") if r["program"] == "torchrun"} | flags
         place = 0
     _read_flags(found, words[place + 1 :], flags)
@@ -391,7 +395,7 @@ def _program(words: list[str], programs: Mapping[str, Mapping[str, str]], name: 
             last = word.rpartition("/")[2]
             if word in marks or last in marks or any("/" in m and m in word for m in marks):
                 return program, place
-    known = "vLLM, SGLang, llama.cpp, torchrun, deepspeed or Megatron-LM"
+    known = "vLLM, SGLang, TensorRT-LLM, llama.cpp, torchrun, deepspeed, Megatron-LM or torchtitan"
     raise BadFileError("starts no program that is known", where=name, fix=f"give a launch line of {known}")
 
 
@@ -457,18 +461,20 @@ def _count(found: _Found, flag: str, value: str) -> int | None:
 
 def _settle(found: _Found, words: list[str], place: int, program: str) -> None:
     """Turn what a flag means only together with others into fields."""
-    if program in ("vllm", "sglang"):
+    if program in ("vllm", "sglang", "tensorrt_llm"):
         # Neither flag quantises by itself: what is left out is the checkpoint's format, its type in the cache, one card.
         found.defaults |= {"precision.weights": OWN, "precision.kv": OWN, "layout.tp": "1", "layout.pp": "1"}
         found.defaults["layout.dp"] = "1"
     if program == "vllm":
         _settle_vllm(found, words, place)
+    elif program == "tensorrt_llm":
+        found.put("model", next((word for word in words[place + 1 : place + 2] if not word.startswith("-")), None))
     elif program == "llama_cpp":
         _settle_llama_cpp(found)
     elif program == "megatron":
-        sharding, is_fsdp = found.take("sharding"), found.take("megatron_fsdp")
-        if is_fsdp:
-            found.put("layout.zero_stage", _SHARDING.get((sharding or "optim_grads_params").upper()))
+        _settle_megatron(found)
+    elif program == "torchtitan":
+        _settle_torchtitan(found, words)
     if (path := found.take("deepspeed_file")) is not None:
         found.ignored.append(f"--deepspeed {path[:80]} (import that file itself)")
     accumulation, devices = found.take("accumulation"), found.values.get("devices")
@@ -476,6 +482,35 @@ def _settle(found: _Found, words: list[str], place: int, program: str) -> None:
     if accumulation and devices and micro:
         nodes = int(found.values.get("nodes", "1"))
         found.put("load.global_batch", int(accumulation) * int(devices) * nodes * int(micro))
+
+
+def _settle_megatron(found: _Found) -> None:
+    """Read what shards, and fill in what the line leaves at Megatron's defaults."""
+    sharding, is_fsdp = found.take("sharding"), found.take("megatron_fsdp")
+    if is_fsdp:
+        found.put("layout.zero_stage", _SHARDING.get((sharding or "optim_grads_params").upper()))
+    if (backend := found.take("attention_backend")) in ("flash", "fused", "unfused"):
+        found.put("settings.has_flash_attention", backend != "unfused")
+    found.defaults |= dict.fromkeys(("layout.tp", "layout.pp", "layout.cp", "layout.ep"), "1")
+    found.defaults |= {"layout.zero_stage": "0", "recompute": "none", "layout.has_sequence_parallel": "false"}
+    found.defaults |= {"offload.optimizer": "false", "layout.num_virtual_stages": "1"}
+
+
+def _settle_torchtitan(found: _Found, words: list[str]) -> None:
+    """Read the subcommand of activation checkpointing, and what is a micro-batch with and without a pipeline."""
+    batch, in_pipeline = found.take("local_batch"), found.take("in_pipeline")
+    stages = found.values.get("layout.pp", "1")
+    found.put("micro_batch_size", batch if stages == "1" else in_pipeline or "1")
+    sharded, reshard = found.take("sharded"), found.take("reshard")
+    found.take("replicated")
+    found.put("layout.zero_stage", 0 if sharded == "1" else 2 if reshard == "never" else 3)
+    modes = [word.partition(":")[2] for word in words if word.startswith("activation-checkpoint:")]
+    found.put("recompute", modes[-1] if modes else None)
+    if found.take("cpu_offload"):
+        found.put("offload.parameters", True)
+        found.put("offload.optimizer", True)
+    found.defaults |= dict.fromkeys(("layout.tp", "layout.pp", "layout.cp", "layout.ep"), "1")
+    found.defaults |= {"offload.parameters": "false", "offload.optimizer": "false", "settings.has_compile": "false"}
 
 
 def _settle_vllm(found: _Found, words: list[str], place: int) -> None:
@@ -523,5 +558,23 @@ def _settle_llama_cpp(found: _Found) -> None:
     if found.take("all_experts"):
         found.put("offload.num_cpu_expert_layers", "all")
     layers = found.take("gpu_layers")
-    if layers is not None and layers.isdigit():
-        found.put("offload.num_cpu_layers", f"all-{layers}")
+    if layers is not None and layers.isdigit():  # the layer after the last, the output, is counted among them
+        found.put("offload.num_cpu_layers", f"all-{max(0, int(layers[:9]) - 1)}")
+    batch = found.take("logical_batch")
+    if batch is not None and "settings.max_batched_tokens" not in found.values and int(batch) < _LLAMA_UBATCH:
+        found.put("settings.max_batched_tokens", batch)  # a batch of less than a micro-batch's default is cut to it
+    _settle_split(found)
+
+
+def _settle_split(found: _Found) -> None:
+    """Read over how many cards llama.cpp spreads, and by what: equal parts of layers, or of each tensor."""
+    mode, parts = found.take("split_mode"), found.take("tensor_split")
+    if mode == "none":
+        found.put("layout.tp", 1)
+        found.put("layout.pp", 1)
+    elif parts is not None and len(shares := re.split(r"[,/]", parts)) > 1 and len(set(shares)) == 1:
+        found.put("layout.pp" if mode in (None, "layer") else "layout.tp", len(shares))
+    elif parts is not None:
+        found.ignored.append(f"--tensor-split {parts[:60]} (equal parts are counted)")
+    if mode in ("row", "tensor", "graph", "attn") and parts is None:
+        found.ignored.append(f"--split-mode {mode} (--tp says over how many cards)")

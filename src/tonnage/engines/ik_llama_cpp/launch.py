@@ -18,6 +18,8 @@ from tonnage.units import MIB
 def launch(candidate: Candidate) -> Launch:
     """Return the command line; latent attention in the mode that keeps the small cache."""
     argv = ["llama-server", "-m", weights_file(candidate), *arguments(candidate, accounting(), "graph")]
+    if on_host := candidate.offload.num_cpu_layers:  # src/llama.cpp: the output is on the device with all layers only
+        argv[argv.index("-ngl") + 1] = str(candidate.model.num_layers - on_host)
     if any(isinstance(mixer, LatentAttention) for layer, _ in candidate.model.groups() for mixer in layer.mixers):
         argv += ["-mla", "3", "-amb", str(LATENT_SCORE_BYTES // MIB)]
     return Launch(argv=tuple(argv))

@@ -29,7 +29,7 @@ def arguments(candidate: Candidate, rules: Accounting, tensor_split: str = "row"
         "-c", str(int(load.context_tokens) * slots),
         "-np", str(slots),
         "-ub", str(int(load.max_batched_tokens)),
-        "-ngl", str(candidate.model.num_layers + 1 - offload.num_cpu_layers),
+        "-ngl", str(candidate.model.num_layers + 1 - offload.num_cpu_layers),  # the output is counted as one
         "-fa", "on" if load.has_flash_attention else "off",
         "-ctk", kv,
         "-ctv", cache_type(candidate.settings.extra.get("value_cache", candidate.precision.kv)),
@@ -39,7 +39,7 @@ def arguments(candidate: Candidate, rules: Accounting, tensor_split: str = "row"
     if offload.num_cpu_expert_layers:
         argv += ["-ncmoe", str(offload.num_cpu_expert_layers)]
     if candidate.layout.tp > 1:
-        argv += ["-sm", tensor_split]
+        argv += ["-sm", tensor_split, "-ts", ",".join(["1"] * candidate.layout.tp)]
     elif candidate.layout.pp > 1:
         argv += ["-sm", "layer", "-ts", ",".join(["1"] * candidate.layout.pp)]
     return argv
