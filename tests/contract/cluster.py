@@ -72,10 +72,10 @@ def cluster(folder: Path) -> Iterator[Path]:
     started = []
     try:
         for command in commands:
-            log = (folder / f"out{len(started)}").open("w", encoding="utf-8")
-            started.append(
-                subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-            )
+            with (folder / f"out{len(started)}").open("w", encoding="utf-8") as log:
+                started.append(
+                    subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+                )
         _wait_until_idle(programs["sinfo"], configuration, folder)
         yield configuration
     finally:

@@ -22,12 +22,18 @@ def slurm(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def verdicts(slurm, tmp_path_factory):
-    """What `sbatch --test-only` has against each script, equal scripts asked once."""
+    """What `sbatch --test-only` has against each script; it looks at the options, so equal ones are asked once."""
     folder = tmp_path_factory.mktemp("scripts")
-    texts = list(
-        dict.fromkeys(text for o in rendered("slurm") for path, text in o.files.items() if path.endswith(".sbatch"))
-    )
-    return {text: complaint(slurm, text, folder) for text in texts}
+    return {head: complaint(slurm, head, folder) for head in dict.fromkeys(map(head_of, scripts(rendered("slurm"))))}
+
+
+def scripts(offers):
+    return [text for offer in offers for path, text in offer.files.items() if path.endswith(".sbatch")]
+
+
+def head_of(text):
+    """Return a script's first line and its options."""
+    return "".join(line for line in text.splitlines(keepends=True) if line.startswith(("#!", "#SBATCH")))
 
 
 def complaint(slurm, text, folder):
@@ -40,19 +46,16 @@ def complaint(slurm, text, folder):
 
 @pytest.mark.parametrize(("program", "goal", "place"), [key for key in combinations() if key[2] == "slurm"])
 def test_sbatch_takes_every_script(verdicts, program, goal, place):
+    found = [offer for offer in offers(program, goal, place) if offer.bundle]
     wrong = {
-        f"{path} of {offer.what}: {verdicts[text]}"
-        for offer in offers(program, goal, place)
-        if offer.bundle
-        for path, text in offer.files.items()
-        if path.endswith(".sbatch") and verdicts[text]
+        f"{offer.what}: {said}" for offer in found for text in scripts([offer]) if (said := verdicts[head_of(text)])
     }
     assert not wrong
 
 
 FAULTS = {
     "an option": ("#SBATCH --nodes=", "#SBATCH --nodez="),
-    "a signal": ("#SBATCH --signal=B:TERM@", "#SBATCH --signal=B:TERM@x"),
+    "a signal": ("#SBATCH --signal=TERM@", "#SBATCH --signal=TERM@x"),
     "more devices than there are": ("#SBATCH --gres=gpu:8", "#SBATCH --gres=gpu:99"),
     "a unit of memory": (r"#SBATCH --mem=", "#SBATCH --mem=x"),
 }
@@ -114,12 +117,13 @@ def test_a_job_that_failed_does_not(slurm, tmp_path):
     assert state(slurm, number)["ExitCode"] == "2:0"
 
 
-def test_a_signal_reaches_the_program_and_its_code_is_kept(slurm, tmp_path):
-    """What Slurm sends to the batch script before the time is up: the program saves, and says so with 75."""
+@pytest.mark.parametrize("whom", [["--batch"], []], ids=["to the script", "to the programs"])
+def test_a_signal_reaches_the_programs_and_their_code_is_kept(slurm, tmp_path, whom):
+    """As before the time is up: each program saves, and says so with 75; the job goes back into the queue."""
     start = "trap 'echo saved; exit 75' TERM\necho waiting\nfor _ in $(seq 300); do sleep 0.1; done\n"
     number = submitted(slurm, tmp_path, a_job_of_two_machines()[SCRIPT], start)
     assert wait_for(lambda: log_of(tmp_path).count("waiting") == len(NODES)), (state(slurm, number), log_of(tmp_path))
-    run(slurm, "scancel", "--batch", "--signal=TERM", number)
+    run(slurm, "scancel", *whom, "--signal=TERM", number)
     assert wait_for(lambda: state(slurm, number).get("Restarts") == "1"), (state(slurm, number), log_of(tmp_path))
-    assert "saved" in log_of(tmp_path)
+    assert log_of(tmp_path).count("saved") == len(NODES)
     run(slurm, "scancel", number)

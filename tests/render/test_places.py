@@ -197,7 +197,7 @@ def test_slurm_ends_a_job_in_time_and_gives_its_steps_their_cores(job):
     options = dict(re.findall(r"#SBATCH --([a-z-]+)=(.*)", text))
     minutes = int(options["time"])
     assert minutes * 60 > job.estimate.performance.job_seconds.high
-    assert int(options["signal"].removeprefix("B:TERM@")) == round(service_of(job).stop_seconds)
+    assert int(options["signal"].removeprefix("TERM@")) == round(service_of(job).stop_seconds)
     assert text.index("SRUN_CPUS_PER_TASK") < text.index("\nsrun ")
     assert "#SBATCH --requeue" in text
 

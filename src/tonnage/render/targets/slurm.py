@@ -82,7 +82,7 @@ def link_test_batch(service: Service) -> str:
 def batch(service: Service) -> str:
     """Return the batch script."""
     is_job = service.role is Role.JOB
-    options = _options(service, service.name) | {"signal": f"B:TERM@{min(round(service.stop_seconds), 65535)}"}
+    options = _options(service, service.name) | {"signal": f"TERM@{min(round(service.stop_seconds), 65535)}"}
     if service.num_replicas > 1:
         options |= {"output": "%x-%A_%a.log", "array": f"0-{service.num_replicas - 1}"}
     minutes = _minutes(service)
@@ -96,7 +96,8 @@ def batch(service: Service) -> str:
     lines += [
         "srun --kill-on-bad-exit=1 bash -c 'export NODE_RANK=$SLURM_NODEID; exec bash start.sh' &",
         "step=$!",
-        "trap 'kill -TERM \"$step\"' TERM",
+        "# Slurm signals the programs itself; srun would end its step at once where it were sent TERM.",
+        "trap 'scancel --signal=TERM \"$SLURM_JOB_ID\"' TERM",
         'code=0; wait "$step" || code=$?',
         "# A trapped signal ends the first wait; the second one waits for the step itself.",
         'if kill -0 "$step" 2>/dev/null; then code=0; wait "$step" || code=$?; fi',
