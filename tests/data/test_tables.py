@@ -21,6 +21,7 @@ TABLES = sorted(
         *DATA.glob("prices/*.csv"),
         *DATA.glob("efficiency/*.csv"),
         *DATA.glob("assumptions/*.csv"),
+        *DATA.glob("traces/*.csv"),
         DATA / "sources.csv",
     )
     if not path.name.endswith(".schema.csv")

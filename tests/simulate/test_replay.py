@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.simulate.fixed import FixedTimes
 
-from tonnage.simulate.arrivals import Requests, constant, poisson
+from tonnage import datafiles
+from tonnage.simulate.arrivals import Requests, constant, poisson, read_requests
 from tonnage.simulate.batching.slots import Slots
 from tonnage.simulate.replay import replay, tail_of
 from tonnage.simulate.router import ROUTERS
@@ -74,3 +75,10 @@ def test_turns_and_the_shortest_queue_differ_where_requests_differ():
         for name, router in ROUTERS.items()
     }
     assert by["shortest-queue"] < by["round-robin"]
+
+
+@pytest.mark.parametrize("row", datafiles.rows("traces/traces.csv"), ids=lambda row: row["name"])
+def test_a_shipped_trace_holds_what_its_row_says(row):
+    load = read_requests(datafiles.packed(f"traces/{row['name']}.csv.xz"))
+    assert len(load) == int(row["num_requests"])
+    assert load.arrival_seconds == tuple(sorted(load.arrival_seconds))

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tonnage.simulate.spot import Spell
 
 _LARGEST_BYTES = 256 << 20
-_TRACES = ("azure-conv", "azure-code")
 
 
 @click.command("simulate")
@@ -184,15 +183,14 @@ def _load_question(plan: Plan, words: dict[str, Any]) -> Any:
 
 def _requests(plan: Plan, words: dict[str, Any]) -> Requests:
     from tonnage.cli.plan import read_text
+    from tonnage.datafiles import packed, rows
     from tonnage.simulate import arrivals
 
     if words["requests"] is not None:
-        if words["requests"] in _TRACES:
-            from tonnage.datafiles import packed
-
-            name = words["requests"]
+        name = words["requests"]
+        if name in {row["name"] for row in rows("traces/traces.csv")}:
             return arrivals.read_requests(packed(f"traces/{name}.csv.xz"), name)
-        return arrivals.read_requests(read_text(words["requests"], _LARGEST_BYTES), words["requests"])
+        return arrivals.read_requests(read_text(name, _LARGEST_BYTES), name)
     _above(words["rate"], "--rate")
     workload: Any = plan.estimate.candidate.workload
     lengths = (getattr(workload, "input_tokens", 1), getattr(workload, "output_tokens", 1))
