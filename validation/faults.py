@@ -352,7 +352,7 @@ def fault_list(jobs: dict[str, Job], number: int, seed: int) -> list[Fault]:
     names, kinds = list(jobs), list(KINDS)
     found = []
     for n in range(number):
-        job = jobs[names[(n + n // len(kinds)) % len(names)]]  # kinds and jobs meet in turn
+        job = jobs[names[(n % len(kinds) + n // len(kinds)) % len(names)]]  # each kind meets each job in turn
         step = chosen.randint(2, job.num_steps - 3)
         if "save" in kinds[n % len(kinds)] or "checkpoint" in kinds[n % len(kinds)]:
             step = min(step, job.num_steps - job.save_every)  # a save is still to come

@@ -648,6 +648,7 @@ def run(
     to: Path | None = None,
     data: Path | None = None,
     num_steps: int | None = None,
+    is_cpu: bool = False,
     watch: Callable[[Update], None] | None = None,
     mlflow: str | None = None,
     **patience: Any,
@@ -664,6 +665,8 @@ def run(
         Text to train on, where the job is one of ours.
     num_steps : int
         End after so many optimizer steps. [1]
+    is_cpu : bool
+        Train on this machine's processors, whatever the plan is for.
     watch : callable
         Called with each new step and event.
     mlflow : str
@@ -695,7 +698,7 @@ def run(
     found = find_target(target, text, to)
     plan = found.plan
     with held(found.folder):
-        state = found.open(data=data, num_steps=num_steps)
+        state = found.open(data=data, num_steps=num_steps, is_cpu=is_cpu)
         launch = launch_of(found.folder, state, plan)
         hear = watch or ignore
         if mlflow is None:

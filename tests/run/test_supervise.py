@@ -6,11 +6,14 @@ import json
 import os
 import re
 import signal
+import socket
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
+from tests.record.test_folder import RUN
 from validation.fake_bundle import write_bundle
 from validation.faults import FAST, Fault, Trial, fake_job
 
@@ -224,3 +227,70 @@ def test_a_process_of_the_same_number_is_another(monkeypatch):
 def test_the_guard_is_alone():
     source = Path(guard.__file__).read_text(encoding="utf-8")
     assert not re.search(r"^(from|import) tonnage", source, re.MULTILINE)
+
+
+SERVER = """
+import http.server, os, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers()
+    def log_message(self, *words): pass
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def test_a_server_is_running_once_it_answers_and_is_started_again(tmp_path):
+    from dataclasses import replace
+
+    from tonnage.run.health import is_healthy
+    from tonnage.run.supervise import held, supervise
+    from tonnage.run.types import Launch, Settings
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    folder, url = Folder(path=tmp_path / "run"), f"http://127.0.0.1:{port}/health"
+    folder.path.mkdir()
+    folder.write(replace(RUN, kind="serving", status=Status.STARTING, attempts=()))
+    (tmp_path / "server.py").write_text(SERVER)
+    launch = Launch(
+        command=(sys.executable, "-S", "server.py", str(port)), folder=tmp_path, ranks=1, is_server=True, health_url=url
+    )
+    seen = []
+
+    def watch(update):
+        seen.append((update.run.status, len(update.run.attempts)))
+
+    def hurt():
+        for number in (1, 2):
+            until = time.monotonic() + 20
+            while time.monotonic() < until:
+                state = folder.read()
+                if (state.status, len(state.attempts)) == (Status.RUNNING, number) and is_healthy(url):
+                    break
+                time.sleep(0.02)
+            (pid, *_) = [
+                one
+                for one in processes.leftovers(state.key)
+                if "server.py" in Path(f"/proc/{one}/cmdline").read_text()
+                and "guard.py" not in Path(f"/proc/{one}/cmdline").read_text()
+            ]
+            os.kill(pid if number == 1 else os.getpid(), signal.SIGKILL if number == 1 else signal.SIGTERM)
+
+    thread = threading.Thread(target=hurt)
+    with held(folder):
+        thread.start()
+        state = supervise(folder, launch, Settings(**{**QUICK, "backoff_seconds": 0.01}), watch)
+    thread.join()
+    assert (state.status, [one.reason for one in state.attempts]) == (Status.STOPPED, ["killed", "stopped"])
+    assert not is_healthy(url)
+
+
+def test_nohup_is_respected(tmp_path):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        state = run(bundle(tmp_path, num_steps=3))
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert state.exit_code == 0

@@ -32,11 +32,13 @@ class Progress:
         self._taken: list[float] = []
         self._open = False  # a line that is to be written over
         self._last: Step | None = None
+        self._num_ranks = 1
 
     def __call__(self, update: Update) -> None:
         """Show what is new."""
         if update.step is not None:
             self._last = update.step
+            self._num_ranks = max(1, len(update.beats))
             if update.step.step_seconds is not None:
                 self._taken = [*self._taken, update.step.step_seconds][-_STEPS:]
         if self._is_json:
@@ -47,7 +49,7 @@ class Progress:
             self._show_event(update.event)
         elif update.step is not None and (self._is_terminal or time.monotonic() >= self._next):
             self._next = time.monotonic() + _EVERY_SECONDS
-            self._show(step_line(update.run, update.step, self._taken))
+            self._show(step_line(update.run, update.step, self._taken, self._num_ranks))
 
     def end(self, run: Run) -> None:
         """Show how it ended."""
@@ -56,7 +58,7 @@ class Progress:
         if self._is_quiet:
             return
         if self._last is not None:
-            self._show(step_line(run, self._last, self._taken))
+            self._show(step_line(run, self._last, self._taken, self._num_ranks))
         message = f": {printable(run.message)}" if run.message else ""
         self._print(say("run.ended", path=run.name, status=say(f"run.status_{run.status}"), message=message))
 
@@ -89,8 +91,8 @@ class Progress:
         print(line, file=sys.stderr, flush=True)
 
 
-def step_line(run: Run, step: Step, taken: list[float]) -> str:
-    """Return the line that a step is shown by; what is not known is left out."""
+def step_line(run: Run, step: Step, taken: list[float], num_ranks: int = 1) -> str:
+    """Return the line that a step is shown by; what is not known is left out. A rank tells its own share of the rate."""
     parts = [
         say("run.step", step=step.step)
         if run.num_steps is None
@@ -99,12 +101,12 @@ def step_line(run: Run, step: Step, taken: list[float]) -> str:
     if step.loss is not None:
         parts.append(say("run.loss", loss=step.loss))
     if step.tokens_per_s:
+        rate = step.tokens_per_s * num_ranks
         predicted = run.predicted.tokens_per_s
         if predicted:
-            percent = 100 * step.tokens_per_s / predicted
-            parts.append(say("run.rate_of", rate=step.tokens_per_s, percent=percent))
+            parts.append(say("run.rate_of", rate=rate, percent=100 * rate / predicted))
         else:
-            parts.append(say("run.rate", rate=step.tokens_per_s))
+            parts.append(say("run.rate", rate=rate))
     if step.memory_allocated_bytes:
         parts.append(say("run.device_memory", amount=format_bytes(step.memory_allocated_bytes)))
     elif step.host_memory_bytes:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 @click.option("--to", "place", metavar="DIR", help="Where the run is kept. [runs/NAME of a plan, DIR/run of a bundle]")
 @click.option("--data", metavar="PATH", help="Text to train on: a file or a folder.")
 @click.option("--steps", "num_steps", type=click.IntRange(1), help="End after so many optimizer steps.")
+@click.option("--cpu", "is_cpu", is_flag=True, help="Train on this machine's processors, to try a plan for other ones.")
 @click.option(
     "--grace",
     "grace_seconds",
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 @click.option("--mlflow", metavar="URI", help="Tell an MLflow store: parameters, figures, files, the model.")
 @common
 def command(
-    target: str, place: str | None, data: str | None, num_steps: int | None, grace_seconds: float | None,
+    target: str, place: str | None, data: str | None, num_steps: int | None, is_cpu: bool, grace_seconds: float | None,
     hang_seconds: float | None, cloud: str, textfile: str | None, mlflow: str | None, is_json: bool, is_quiet: bool,
 ) -> int:  # fmt: skip
     """Start a plan here and see it to its end: watched, restarted where that helps, resumed from its checkpoints.
@@ -69,6 +70,7 @@ def command(
         to=None if place is None else Path(place),
         data=None if data is None else Path(data),
         num_steps=num_steps,
+        is_cpu=is_cpu,
         watch=progress,
         grace_seconds=grace_seconds,
         least_step_seconds=hang_seconds,

@@ -157,6 +157,7 @@ _PAIRS: Final = (
     ("Where the run is kept. [runs/NAME of a plan, DIR/run of a bundle]", "运行存放处。[方案为 runs/名称，目录为 DIR/run]"),
     ("Text to train on: a file or a folder.", "训练文本：文件或文件夹。"),
     ("End after so many optimizer steps.", "在这么多优化步后结束。"),
+    ("Train on this machine's processors, to try a plan for other ones.", "在本机 CPU 上训练，用于试运行为其他硬件制定的方案。"),
     ("Time to write a checkpoint when it is stopped. [by its size]", "停止时写检查点的时间。[按其大小]"),
     ("A step without a sign of life for so long is hung. [120, or ten times a step]",
      "一步在这么久没有动静即视为卡住。[120，或十倍步时]"),

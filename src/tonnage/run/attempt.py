@@ -20,6 +20,7 @@ from tonnage.messages import say
 from tonnage.record.files import tail
 from tonnage.record.folder import Folder, step_of
 from tonnage.record.types import Event, Fault, Heartbeat, Step
+from tonnage.run.health import is_healthy
 from tonnage.run.processes import oom_kills, state_of
 from tonnage.run.types import End, EndKind, Launch, Settings
 
@@ -29,6 +30,7 @@ _EXIT: Final = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
 _RANK: Final = re.compile(r"^\[rank\d+\]:\s*")
 _GUARD: Final = Path(__file__).with_name("guard.py")
 _TAIL_BYTES: Final = 1 << 18
+_HEALTH_SECONDS: Final = 2.0  # between two looks at a server
 _MEDIAN_STEPS: Final = 50
 _LEAST_STEPS: Final = 5  # before their median counts
 _SLOW_PHASES: Final = re.compile(r"start|load|compil|init|resum|prepar|warm|eval", re.IGNORECASE)
@@ -80,6 +82,8 @@ class Running:
         self._begun = time.monotonic()
         self._oom_kills = oom_kills()
         self._expected_seconds: float | None = None
+        self._healthy: float | None = None  # when a server answered last
+        self._next_health = 0.0
         self._clear_heartbeats()
         self._make_scratch()
         self._guard = self._start()
@@ -172,6 +176,10 @@ class Running:
     def _look(self) -> None:
         """Read what is new in the run folder."""
         now = time.monotonic()
+        if self._launch.health_url is not None and now >= self._next_health:
+            self._next_health = now + _HEALTH_SECONDS
+            if is_healthy(self._launch.health_url):
+                self._healthy = time.monotonic()
         for beat in self.folder.heartbeat():
             known = self._beats.get(beat.rank)
             if known is None or known[0] != beat:
@@ -186,8 +194,10 @@ class Running:
 
     @property
     def is_moving(self) -> bool:
-        """Whether the job is beyond its start."""
-        return bool(self.steps) or bool(self._moved)
+        """Whether the job is beyond its start, as far as it tells."""
+        if self._launch.health_url is not None:
+            return self._healthy is not None
+        return bool(self.steps) or bool(self._moved) or self._launch.is_server or not self._launch.has_heartbeat
 
     def beats(self) -> tuple[Heartbeat, ...]:
         """Return what each rank did last."""
@@ -210,9 +220,11 @@ class Running:
 
     def _hung(self) -> Heartbeat | None:
         """Return the rank that is silent for too long; of several the one that is stopped, else the one behind."""
-        if self._launch.is_server:
-            return None
         now = time.monotonic()
+        if self._launch.is_server:
+            return self._silent_server(now)
+        if not self._launch.has_heartbeat:
+            return None
         if not self._beats:
             silent = now - self._begun > self._settings.start_seconds
             return Heartbeat(rank=0, step=None, phase="starting", time=None, pid=None) if silent else None
@@ -220,6 +232,15 @@ class Running:
         if not late:
             return None
         return min(late, key=lambda beat: (not _is_stopped(beat), -1 if beat.step is None else beat.step, beat.rank))
+
+    def _silent_server(self, now: float) -> Heartbeat | None:
+        """Return a server that does not answer in the time it is given to start, or for as long as a step may take."""
+        if self._launch.health_url is None:
+            return None
+        since = self._begun if self._healthy is None else self._healthy
+        patience = self._settings.start_seconds if self._healthy is None else self._settings.least_step_seconds
+        phase = "starting" if self._healthy is None else "serving"
+        return Heartbeat(rank=0, step=None, phase=phase, time=None, pid=None) if now - since > patience else None
 
     def _end_hung(self, hung: Heartbeat) -> None:
         """Save what tells why, then kill."""

@@ -28,12 +28,14 @@ from tonnage.render.bundle import MANIFEST, digest, manifest_text, read_manifest
 from tonnage.render.services import service_of
 from tonnage.render.targets.local import bundle
 from tonnage.render.types import Bundle
+from tonnage.run.health import health_url
 from tonnage.run.types import Launch, Settings
 from tonnage.workload.types import Serving
 
 __all__ = ["Target", "find_target", "launch_of", "predicted_of", "settings_of"]
 
 JOB: Final = "job.json"
+ACCELERATE: Final = "accelerate.json"
 _SLOW_WRITE_BYTES_PER_S: Final = 100e6
 _LARGEST_BYTES: Final = 64 << 20  # of a bundle's files
 _MAKING: Final = ".making"  # there as long as a run folder is not whole
@@ -62,7 +64,7 @@ class Target:
     folder: Folder
     source: Source | None = None
 
-    def open(self, *, data: Path | None = None, num_steps: int | None = None) -> Run:
+    def open(self, *, data: Path | None = None, num_steps: int | None = None, is_cpu: bool = False) -> Run:
         """Return the run: made now, or that which is there already; its lock is held by the caller.
 
         Raises
@@ -72,8 +74,8 @@ class Target:
         """
         if not self.folder.is_run:
             assert self.source is not None
-            return make_run(self.folder, self.source, data=data, num_steps=num_steps)
-        if self.source is not None and self.source.plan_text != _text_or_none(self.folder.plan_file):
+            return make_run(self.folder, self.source, data=data, num_steps=num_steps, is_cpu=is_cpu)
+        if self.source is not None and self.source.manifest != _text_or_none(self.folder.bundle / MANIFEST):
             raise RequestError(say("run.other_plan"), where=str(self.folder.path)[:200], fix=say("run.fix_to"))
         return reopen(self.folder, data=data, num_steps=num_steps)
 
@@ -105,6 +107,7 @@ def find_target(spec: str, plan_text: str | None, to: Path | None) -> Target:
     """
     if plan_text is not None:
         plan = read_plan(plan_text, spec)
+        _refuse_other_machines(plan)
         source = source_of_plan(bundle(service_of(plan)), plan, plan_text)
         return Target(folder=_folder(to or Path("runs") / source.name), source=source)
     place = Path(spec)
@@ -113,6 +116,19 @@ def find_target(spec: str, plan_text: str | None, to: Path | None) -> Target:
             raise RequestError(say("run.to_of_a_run"), where="--to", fix=say("run.fix_leave_to"))
         return Target(folder=_folder(place))
     return Target(folder=_folder(to or place / "run"), source=source_of_bundle(place))
+
+
+def _refuse_other_machines(plan: Plan) -> None:
+    """Refuse a plan over several machines where nothing says which of them this is.
+
+    Raises
+    ------
+    RequestError
+        The plan needs more machines than this one.
+    """
+    number = plan.estimate.candidate.cluster.num_nodes
+    if number > 1 and not {"MASTER_ADDR", "NODE_RANK"} <= set(os.environ):
+        raise RequestError(say("run.several_machines", num=number), where="PLAN", fix=say("run.fix_several"))
 
 
 def _folder(path: Path) -> Folder:
@@ -206,7 +222,7 @@ def _text(path: Path) -> str:
         raise BadFileError(f"cannot be read: {reason}", where=str(path), fix="write the bundle again") from None
 
 
-def make_run(folder: Folder, source: Source, *, data: Path | None, num_steps: int | None) -> Run:
+def make_run(folder: Folder, source: Source, *, data: Path | None, num_steps: int | None, is_cpu: bool = False) -> Run:
     """Make a run folder; `run.json` comes last, so that a folder without it is no run.
 
     Raises
@@ -217,7 +233,7 @@ def make_run(folder: Folder, source: Source, *, data: Path | None, num_steps: in
     held = {p.name for p in folder.path.iterdir()} if folder.path.exists() else set[str]()
     if held - {folder.lock_file.name} and _MAKING not in held:
         raise RequestError("is not empty and holds no run", where=str(folder.path)[:200], fix=say("run.fix_to"))
-    files = _with_options(source, data, num_steps)
+    files = _with_options(source, data, num_steps, is_cpu=is_cpu)
     folder.path.mkdir(parents=True, exist_ok=True)
     (folder.path / _MAKING).touch()
     shutil.rmtree(folder.bundle, ignore_errors=True)
@@ -289,13 +305,14 @@ def predicted_of(plan: Plan) -> Predicted:
     )
 
 
-def _with_options(source: Source, data: Path | None, num_steps: int | None) -> dict[str, str]:
-    """Return the files with the person's data and steps put into the job."""
+def _with_options(source: Source, data: Path | None, num_steps: int | None, *, is_cpu: bool) -> dict[str, str]:
+    """Return the files with the person's data, steps and processors put into the job."""
     files = dict(source.files)
     job = _job(files)
     if job is None:
-        if data is not None or num_steps is not None:
-            flag = "--data" if data is not None else "--steps"
+        flag = next((name for name, is_asked in (("--data", data is not None), ("--steps", num_steps is not None),
+                                                 ("--cpu", is_cpu)) if is_asked), None)  # fmt: skip
+        if flag is not None:
             raise RequestError(say("run.no_job"), where=flag, fix=say("run.fix_no_job"))
         return files
     if data is not None:
@@ -305,6 +322,10 @@ def _with_options(source: Source, data: Path | None, num_steps: int | None) -> d
         job["data"] = {**job["data"], "path": place} if isinstance(job.get("data"), dict) else place
     if num_steps is not None:
         set_steps(job, num_steps)
+    if is_cpu:
+        job.setdefault("training_arguments", {})["use_cpu"] = True
+        if ACCELERATE in files:
+            files[ACCELERATE] = json.dumps({**json.loads(files[ACCELERATE]), "use_cpu": True}, indent=2) + "\n"
     files[JOB] = json.dumps(job, indent=2, ensure_ascii=False) + "\n"
     return files
 
@@ -363,8 +384,10 @@ def launch_of(folder: Folder, run: Run, plan: Plan | None) -> Launch:
     to stop as the supervisor does.
     """
     start = json.loads((folder.bundle / MANIFEST).read_text(encoding="utf-8"))["start"]
+    text = _start_text(folder, start)
     devices = 0 if plan is None else len(plan.estimate.candidate.cluster.node.devices)
-    has_launcher = re.search(r"\b(torchrun|accelerate launch|deepspeed)\s", _start_text(folder, start)) is not None
+    has_launcher = re.search(r"\b(torchrun|accelerate launch|deepspeed)\s", text) is not None
+    is_server = run.kind == "serving"
     beside = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     return Launch(
         command=tuple(start.split()),
@@ -373,6 +396,8 @@ def launch_of(folder: Folder, run: Run, plan: Plan | None) -> Launch:
             "PATH": os.pathsep.join(beside),
             "PYTHONUNBUFFERED": "1",
             "PYTHONFAULTHANDLER": "1",
+            # deepspeed 0.19.8 accelerator/real_accelerator.py takes the accelerator's name from here
+            **({"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""} if _is_on_cpu(folder) else {}),
             # torch 2.13 torch/distributed/argparse_util.py: PET_<FLAG> sets a flag of torchrun that is not given
             "PET_MAX_RESTARTS": "0",
             "PET_TEE": "3",
@@ -383,8 +408,15 @@ def launch_of(folder: Folder, run: Run, plan: Plan | None) -> Launch:
             "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
         },
         ranks=1 if not has_launcher or devices == 1 else devices,
-        is_server=run.kind == "serving",
+        is_server=is_server,
+        health_url=health_url(service_of(plan).probe, text) if is_server and plan is not None else None,
+        has_heartbeat=(folder.bundle / JOB).is_file(),
     )
+
+
+def _is_on_cpu(folder: Folder) -> bool:
+    job = read_object(folder.bundle / JOB)
+    return isinstance(job, dict) and bool(dict(job.get("training_arguments") or {}).get("use_cpu"))
 
 
 def _start_text(folder: Folder, start: str) -> str:

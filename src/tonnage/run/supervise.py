@@ -32,7 +32,7 @@ from tonnage.run.types import Decision, End, EndKind, Launch, Settings, Verdict
 __all__ = ["Update", "held", "ignore", "supervise"]
 
 _SERVED_SECONDS: Final = 300.0  # a server that ran so long starts with a clean sheet
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # as far as they are not ignored: nohup(1)
 # torch 2.13 libtorch_cpu.so, and the name that older ones read; torch adds the rank
 _FLIGHT: Final = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _STATUS: Final = {
@@ -120,9 +120,9 @@ def _signals(stop: Stop) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    before = {n: handler for n in _SIGNALS if (handler := signal.getsignal(n)) is not signal.SIG_IGN}
     try:
-        for number in _SIGNALS:
+        for number in before:
             signal.signal(number, lambda got, _: stop.ask(signal.Signals(got).name))
         yield
     finally:
@@ -212,7 +212,7 @@ class _Supervisor:
     def _look(self, running: Running) -> None:
         """Pass on what is new, and let `run.json` follow it."""
         new = [step for step in running.steps if self._is_new(step)]
-        if self._run.status is Status.STARTING and (running.is_moving or self._launch.is_server):
+        if self._run.status is Status.STARTING and running.is_moving:
             self._put(status=Status.RUNNING)
         for step in new:
             self._told_step = step.step

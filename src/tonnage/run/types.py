@@ -41,6 +41,8 @@ class Launch:
     env: Mapping[str, str] = field(default_factory=dict[str, str])  # added to this process's own
     ranks: int = 0  # processes that print; 0: not known
     is_server: bool = False
+    health_url: str | None = None  # of a server
+    has_heartbeat: bool = True  # the job tells what it does; of others only the end is seen
 
 
 class EndKind(StrEnum):
