@@ -98,24 +98,12 @@ def command(
 
 def _located(plan: Plan, beside: Path, *, is_quiet: bool) -> Plan:
     """Name a model of this machine by where it lies: scripts run in the bundle's folder, where its own words lead nowhere."""
-    from dataclasses import replace
+    from tonnage.probe.located import located
 
-    from tonnage.model import catalogue
-    from tonnage.probe import files
-
-    spec = plan.request.model
-    if catalogue.has(spec):
-        return plan
-    found = files.existing_path(spec) or files.existing_path(str(beside / spec))
-    if found is None:
-        if files.looks_like_path(spec):
-            note(say("places.model_gone", path=spec), is_quiet=is_quiet)
-        return plan
-    place = found if found.is_dir() or found.suffix == ".gguf" else found.parent
-    estimate = plan.estimate
-    model = replace(estimate.candidate.model, name=str(place.resolve()), source=str(found.resolve()))
-    candidate = replace(estimate.candidate, model=model)
-    return replace(plan, estimate=replace(estimate, candidate=candidate))
+    found, is_gone = located(plan, beside)
+    if is_gone:
+        note(say("places.model_gone", path=plan.request.model), is_quiet=is_quiet)
+    return found
 
 
 def _foreign_start(bundle: Bundle, changes: tuple[Change, ...]) -> Change | None:

@@ -20,6 +20,7 @@ from tonnage.messages import say
 from tonnage.nouns import noun
 from tonnage.plan.file import read_plan
 from tonnage.plan.types import Plan
+from tonnage.probe.located import located
 from tonnage.record.environment import environment
 from tonnage.record.files import read_object, replace_text
 from tonnage.record.folder import Folder, run_text
@@ -106,7 +107,9 @@ def find_target(spec: str, plan_text: str | None, to: Path | None) -> Target:
         Nothing is written yet.
     """
     if plan_text is not None:
-        plan = read_plan(plan_text, spec)
+        plan, is_gone = located(read_plan(plan_text, spec), Path(spec).parent)
+        if is_gone:
+            raise RequestError(say("run.model_gone"), where=plan.request.model[:200], fix=say("run.fix_model_gone"))
         _refuse_other_machines(plan)
         source = source_of_plan(bundle(service_of(plan)), plan, plan_text)
         return Target(folder=_folder(to or Path("runs") / source.name), source=source)
