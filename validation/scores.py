@@ -1,6 +1,6 @@
 """Score the shipped measurements and write SCORES.md: errors by measure, source, engine and card, and the worst rows.
 
-    python validation/scores.py [--only serving|training|choice|siblings]   score again (minutes), write scores.json and SCORES.md
+    python validation/scores.py [--only serving|training|choice|siblings|replay]   score again (minutes), write scores.json and SCORES.md
     python validation/scores.py --write                     write SCORES.md from scores.json alone
     python validation/scores.py --check                     exit 1 when SCORES.md is not what scores.json says
     python validation/scores.py --compare FILE…             exit 1 when figures of `tonnage score --json` have moved
@@ -25,6 +25,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "validation")]
 
 import regret  # noqa: E402
 import siblings  # noqa: E402
+import simulated  # noqa: E402
 
 from tonnage import datafiles  # noqa: E402
 from tonnage.calibrate.rows import read_rows, score_rows  # noqa: E402
@@ -39,6 +40,7 @@ PARTS = {
 }
 CHOICE = "choice"
 SIBLINGS = "siblings"
+REPLAY = "replay"
 NUM_WORST = 10
 FAR = 0.05  # a smaller error needs no reason
 FEWEST_ROWS = 5  # a smaller group is in scores.json only
@@ -117,6 +119,8 @@ def scored(part: str) -> dict[str, Any]:
     """Score one part of the page."""
     if part == CHOICE:
         return rounded(regret.chosen(measured("training")))
+    if part == REPLAY:
+        return rounded(simulated.checked(measured("serving")))
     return rounded(siblings.checked(measured("training"))) if part == SIBLINGS else scored_part(part)
 
 
@@ -299,6 +303,17 @@ def sibling_section(found: dict[str, Any]) -> Iterator[str]:
     yield from ("", *siblings.section(found))
 
 
+def replay_section(found: dict[str, Any]) -> Iterator[str]:
+    """Yield how far off replays are beside the closed form."""
+    yield from ("## Replay", "")
+    yield (
+        "`python validation/simulated.py`: every measured throughput at a stated number of requests in flight, replayed "
+        "as clients that ask again as soon as they are answered, beside the closed form that `tonnage plan` prints. "
+        "Output tokens a second; no bound is set."
+    )
+    yield from ("", *simulated.section(found))
+
+
 def compact(value: Any, depth: int = 0) -> str:
     """Return JSON with a line for each metric's figures, so that a diff shows which of them moved."""
     if depth == 3 or not isinstance(value, dict):
@@ -321,6 +336,7 @@ def document(stored: dict[str, Any]) -> str:
         lines += ["", *section(part, stored[part])]
     lines += ["", *choice_section(stored[CHOICE])]
     lines += ["", *sibling_section(stored[SIBLINGS])]
+    lines += ["", *replay_section(stored[REPLAY])]
     return "\n".join(lines) + "\n"
 
 
@@ -348,12 +364,12 @@ def compared(paths: list[Path]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=(*PARTS, CHOICE, SIBLINGS), help="leave the rest as it is stored")
+    parser.add_argument("--only", choices=(*PARTS, CHOICE, SIBLINGS, REPLAY), help="leave the rest as it is stored")
     parser.add_argument("--write", action="store_true", help="do not score again")
     parser.add_argument("--check", action="store_true", help="compare SCORES.md with scores.json")
     parser.add_argument("--compare", nargs="+", type=Path, metavar="FILE", help="results of tonnage score --json")
     arguments = parser.parse_args()
-    parts = [arguments.only] if arguments.only else [*PARTS, CHOICE, SIBLINGS]
+    parts = [arguments.only] if arguments.only else [*PARTS, CHOICE, SIBLINGS, REPLAY]
     if arguments.compare:
         stale = compared(arguments.compare)
         print("\n".join(f"stale: {line}; run make scores" for line in stale) or "SCORES.md tells these figures")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
@@ -46,26 +47,44 @@ def compared(row: dict) -> tuple[str, float, float, float]:
     return row["id"], row["measured"]["throughput_tps"], closed, replayed
 
 
+def checked(rows: list[dict]) -> dict:
+    """Return, for each row that states how many requests were in flight, what was measured, computed and replayed."""
+    found, left_out = {}, 0
+    for row in rows:
+        if not (isinstance(row.get("concurrency"), int | float) and row.get("measured", {}).get("throughput_tps")):
+            continue
+        try:
+            name, measured, closed, replayed = compared(row)
+        except TonnageError:
+            left_out += 1
+            continue
+        found[name] = {"engine": row["engine"], "measured": measured, "closed": closed, "replayed": replayed}
+    return {"rows": found, "left_out": left_out}
+
+
+def section(found: dict) -> Iterator[str]:
+    """Yield the part of SCORES.md: medians by engine."""
+    rows = list(found["rows"].values())
+    yield "| engine | rows | closed form, median error % | replay, median error % |"
+    yield "|---|---|---|---|"
+    for engine in (*sorted({row["engine"] for row in rows}), "all"):
+        some = [row for row in rows if engine in (row["engine"], "all")]
+        errors = [100 * median(abs(row[way] / row["measured"] - 1) for row in some) for way in ("closed", "replayed")]
+        yield f"| {engine} | {len(some)} | {errors[0]:.1f} | {errors[1]:.1f} |"
+    if found["left_out"]:
+        yield ""
+        yield f"{found['left_out']} rows cannot be replayed."
+
+
 def main() -> None:
     """Print each row and the medians."""
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else ROWS
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    chosen = [
-        row
-        for row in rows
-        if isinstance(row.get("concurrency"), int | float) and row.get("measured", {}).get("throughput_tps")
-    ]
-    errors = []
-    for row in chosen:
-        try:
-            name, measured, closed, replayed = compared(row)
-        except TonnageError as error:
-            print(f"{row['id']}: left out: {error}")
-            continue
-        errors.append((abs(closed - measured) / measured, abs(replayed - measured) / measured))
-        print(f"{name}  measured {measured:10.1f}  closed form {closed:10.1f}  replay {replayed:10.1f}")
-    for name, column in zip(("closed form", "replay"), zip(*errors, strict=True), strict=True):
-        print(f"{name}: {len(column)} of {len(chosen)} rows, median absolute error {100 * median(column):.1f} %")
+    found = checked([json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()])
+    for name, row in found["rows"].items():
+        print(
+            f"{name}  measured {row['measured']:10.1f}  closed form {row['closed']:10.1f}  replay {row['replayed']:10.1f}"
+        )
+    print("\n".join(section(found)))
 
 
 if __name__ == "__main__":
