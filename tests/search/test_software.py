@@ -24,6 +24,12 @@ def plan(words):
         ("--finetune lora --quant gptq_int4 --engine unsloth", "gptq_int4"),
         ("--finetune full --quant nf4 --engine transformers", "frozen"),
         ("--finetune full --tp 2 --engine transformers", "tp"),
+        ("--finetune full --optimizer adafactor --engine megatron", "megatron has no adafactor"),
+        ("--finetune full --optimizer adamw_8bit --engine torchtitan", "torchtitan has no adamw_8bit"),
+        (
+            "--finetune full --optimizer adamw_8bit --engine deepspeed --zero 2 --set offload.optimizer=true",
+            "steps adamw in host memory, not adamw_8bit",
+        ),
         ("--finetune full --zero 3 --dp 2 --engine megatron", "ZeRO"),
         ("--finetune full --recompute selective --engine deepspeed", "selective"),
         ("--finetune full --set offload.parameters=true --engine megatron", "parameters"),

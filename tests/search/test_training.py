@@ -219,7 +219,7 @@ def test_a_drive_is_used_only_where_host_memory_is_too_small():
         ("deepspeed", "", {"offload.optimizer_nvme": True}, "no drive is named"),
         ("deepspeed", ", nvme 1 GB", {"offload.optimizer_nvme": True, "layout.zero_stage": 3}, "would lie on a machine's drive"),
         ("deepspeed", ", nvme 2 TB", {"offload.optimizer_nvme": True, "layout.zero_stage": 2}, "at ZeRO 3 only"),
-        ("deepspeed", ", nvme 2 TB", {"offload.optimizer_nvme": True, "optimizer": "muon"}, "steps muon on no host"),
+        ("deepspeed", ", nvme 2 TB", {"offload.optimizer_nvme": True, "optimizer": "muon"}, "steps adamw in host memory, not muon"),
         ("megatron", ", nvme 2 TB", {"offload.optimizer_nvme": True}, "megatron swaps nothing with a drive"),
         (
             "deepspeed", ", nvme 2 TB", {"offload.optimizer_nvme": True, "offload.optimizer": False},

@@ -91,9 +91,13 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{name} swaps with a drive at ZeRO 3 only; at 1 and 2 it keeps in host memory what it should swap",
         "{name} 只在 ZeRO 3 与 NVMe 盘交换；阶段 1 和 2 会把数据留在主机内存",
     ),
-    "nvme_optimizer": (
-        "{name} steps {optimizer} on no host; with a drive it takes adamw",
-        "{name} 不能在主机上更新 {optimizer}；使用 NVMe 盘时请用 adamw",
+    "host_optimizer": (
+        "{name} steps {known} in host memory, not {optimizer}",
+        "{name} 在主机内存中只能更新 {known}，不支持 {optimizer}",
+    ),
+    "no_optimizer": (
+        "{name} has no {optimizer}, only {known}",
+        "{name} 没有 {optimizer}，只有 {known}",
     ),
     "no_drive": (
         "no drive is named: write it to the machine, as --host '64 GiB ddr5-5600 x2, nvme 2 TB 7/5 GB/s'",

@@ -31,7 +31,6 @@ Reason = str
 Rule = tuple[Any, Callable[[Candidate], Reason]]
 """Where in a grid of candidates something cannot be, and the reason for one of them."""
 _SHARDS_ALL: Final = 3  # ZeRO stage
-_SWAPPED_OPTIMIZERS: Final = ("adamw",)  # that step on the host: DeepSpeedCPUAdam
 _NO_BF16: Final = frozenset({"Turing", "Volta", "Pascal", "Maxwell"})
 
 
@@ -295,8 +294,14 @@ def _rounded_up(number: Any, by: Any) -> Any:
 
 
 def _host_rules(space: TrainingSpace, x: Mapping[str, Any]) -> Iterator[Rule]:
-    """Yield what the software does not move to the host in this layout."""
+    """Yield what the software does not move to the host in this layout, or does not step there."""
     soft = space.software
+    if soft.host_optimizers and space.base.optimizer not in soft.host_optimizers:
+        known = ", ".join(soft.host_optimizers)
+        yield (
+            x["offload_optimizer"] > 0,
+            lambda c: say("search.host_optimizer", name=soft.name, optimizer=c.optimizer, known=known),
+        )
     used = x["dp"] * x["tp"] * x["pp"] * x["cp"]
     moved = x["offload_optimizer"] + x["offload_parameters"] > 0
     least = soft.min_devices_for_quantized_offload
@@ -329,11 +334,6 @@ def _drive_rules(space: TrainingSpace, x: Mapping[str, Any]) -> Iterator[Rule]:
         )
     if "nvme" not in soft.offload:
         return
-    if space.base.optimizer not in _SWAPPED_OPTIMIZERS:
-        yield (
-            x["nvme_optimizer"] > 0,
-            lambda c: say("search.nvme_optimizer", name=soft.name, optimizer=c.optimizer),
-        )
     if drive is None:
         yield swaps, lambda _: say("search.no_drive")
         return

@@ -36,6 +36,9 @@ def does_not(ways: TrainingWays, base: Candidate) -> str | None:
         return say("search.frozen_only", weights=weights)
     if weights not in ways.weights:
         return say("search.no_weights", name=ways.name, weights=weights, known=", ".join(ways.weights))
+    if base.optimizer not in ways.optimizers:
+        known = ", ".join(ways.optimizers)
+        return say("search.no_optimizer", name=ways.name, optimizer=base.optimizer, known=known)
     for number, what in ((base.offload.num_cpu_expert_layers, "experts"), (base.offload.num_cpu_layers, "layers")):
         if number and what not in ways.offload:
             return say("search.no_offload", name=ways.name, what=what)

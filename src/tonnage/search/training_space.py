@@ -56,6 +56,8 @@ class TrainingWays:
     quantizes_experts: bool
     source: str
     min_devices_for_quantized_offload: int = 1
+    optimizers: tuple[str, ...] = ()
+    host_optimizers: tuple[str, ...] = ()  # those that it steps in host memory; none named: all
     unpredicted_offload: tuple[str, ...] = ()  # what it can keep on the host in a way that is not predicted
     most_zero_with_pipeline: int = 3
     interleaves: bool = False
