@@ -453,10 +453,13 @@ def campaign(
     known = [json.loads(line) for line in kept.read_text().splitlines()] if kept and kept.is_file() else []
     done = {row["number"] for row in known}
     faults = [fault for fault in fault_list(jobs, number, seed) if fault.number not in done][:most]
-    expected = {}
-    for name in dict.fromkeys(fault.job for fault in faults):
+    table = kept.with_suffix(".losses.json") if kept is not None else None
+    expected = json.loads(table.read_text()) if table is not None and table.is_file() else {}
+    for name in dict.fromkeys(fault.job for fault in faults if fault.job not in expected):
         with tempfile.TemporaryDirectory(prefix="tonnage-fault-") as folder:
             expected[name] = undisturbed(jobs[name], Path(folder))
+        if table is not None:
+            table.write_text(json.dumps(expected))
     work = [(fault.job, fault, expected[fault.job]) for fault in faults]
     rows = list(known)
     with multiprocessing.get_context("fork").Pool(num_workers, maxtasksperchild=20) as pool:

@@ -176,7 +176,11 @@ def run_text(run: Run) -> str:
     """Return the text of `run.json`."""
     import json  # noqa: PLC0415
 
-    return json.dumps({"schema": SCHEMA, **plain(run)}, indent=2, ensure_ascii=False) + "\n"
+    table = plain(run)
+    for name in ("request", "measured"):  # there or not there: other readers look for them
+        if table[name] is None or table["measured"] is None:
+            del table[name]
+    return json.dumps({"schema": SCHEMA, **table}, indent=2, ensure_ascii=False) + "\n"
 
 
 def run_of(table: Mapping[str, Any]) -> Run:

@@ -76,6 +76,8 @@ class Run:
     last_checkpoint: str | None = None  # folder in `checkpoints`
     predicted: Predicted = field(default_factory=Predicted)
     code: Mapping[str, str] = field(default_factory=dict[str, str])  # versions and hashes
+    request: Mapping[str, Any] | None = None  # of a training plan, as `tonnage plan --from` reads it
+    measured: Mapping[str, Any] | None = None  # what its steps took, once some are done
     message: str = ""  # of the end, in one line
     exit_code: int | None = None  # that `tonnage run` ended with
 

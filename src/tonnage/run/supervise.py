@@ -15,6 +15,7 @@ from typing import Any, Final
 from tonnage.errors import OutsideError, RequestError
 from tonnage.messages import say
 from tonnage.monitor.exposition import exposition
+from tonnage.plan.types import Plan
 from tonnage.record.checkpoints import checkpoints
 from tonnage.record.files import replace_text
 from tonnage.record.folder import Folder
@@ -24,6 +25,7 @@ from tonnage.record.types import Attempt, Event, Heartbeat, Run, Status, Step
 from tonnage.run.attempt import Running, Stop
 from tonnage.run.checkpoints import make_ready
 from tonnage.run.guard import SUBREAPER, prctl
+from tonnage.run.measured import measured_of, request_of
 from tonnage.run.notices import watch_notices
 from tonnage.run.policy import decide
 from tonnage.run.processes import KEY, end_leftovers, leftovers, mark_of
@@ -59,7 +61,9 @@ def ignore(update: Update) -> None:
     del update
 
 
-def supervise(folder: Folder, launch: Launch, settings: Settings, watch: Callable[[Update], None]) -> Run:
+def supervise(
+    folder: Folder, launch: Launch, settings: Settings, watch: Callable[[Update], None], plan: Plan | None = None
+) -> Run:
     """Start what is to run and see it to its end.
 
     Parameters
@@ -72,6 +76,8 @@ def supervise(folder: Folder, launch: Launch, settings: Settings, watch: Callabl
         Patience.
     watch : callable
         Called with an `Update` at each new step and event.
+    plan : Plan
+        What is carried out, where it is known: what is measured is kept beside its request.
 
     Returns
     -------
@@ -86,7 +92,7 @@ def supervise(folder: Folder, launch: Launch, settings: Settings, watch: Callabl
     stop = Stop()
     try:
         with _signals(stop), watch_notices(settings.notice, settings.notice_url, stop.ask):
-            return _Supervisor(folder, launch, settings, watch, stop).run()
+            return _Supervisor(folder, launch, settings, watch, stop, plan).run()
     except OSError as error:
         what = say("run.cannot_write", reason=error.strerror or error)
         raise OutsideError(what, where=str(folder.path)[:200], fix=say("run.fix_room")) from None
@@ -132,7 +138,13 @@ def _signals(stop: Stop) -> Iterator[None]:
 
 class _Supervisor:
     def __init__(
-        self, folder: Folder, launch: Launch, settings: Settings, watch: Callable[[Update], None], stop: Stop
+        self,
+        folder: Folder,
+        launch: Launch,
+        settings: Settings,
+        watch: Callable[[Update], None],
+        stop: Stop,
+        plan: Plan | None,
     ) -> None:
         self._folder, self._launch, self._settings, self._watch, self._stop = folder, launch, settings, watch, stop
         self._run = folder.read()
@@ -140,6 +152,7 @@ class _Supervisor:
         self._told_step: int | None = None
         self._ends: list[End] = []
         self._collector = Collector(folder)
+        self._plan = plan
         prctl(SUBREAPER, 1)  # what a killed guard leaves becomes ours, and is found by its mark
 
     def run(self) -> Run:
@@ -242,8 +255,15 @@ class _Supervisor:
             attempts=(*self._run.attempts[:-1], attempt),
             last_checkpoint=None if newest is None else newest.name,
             last_step=end.reached if end.reached is not None else self._run.last_step,
+            **self._told_by_steps(),
         )
         self._tell("attempt_ended", reason=attempt.reason, detail=attempt.detail, step=end.step)
+
+    def _told_by_steps(self) -> dict[str, Any]:
+        """Return the plan's request and what was measured of it, where both are known."""
+        measured = measured_of(self._folder)
+        request = None if measured is None or self._plan is None else request_of(self._plan)
+        return {} if request is None else {"request": request, "measured": measured}
 
     def _close(self, decision: Decision) -> Run:
         message = decision.why
