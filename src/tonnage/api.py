@@ -691,15 +691,16 @@ def run(
     from tonnage.plan.file import LARGEST_BYTES
     from tonnage.probe.plain_file import read_text
     from tonnage.run.local import find_target, launch_of, settings_of
-    from tonnage.run.supervise import held, ignore, supervise
+    from tonnage.run.supervise import held, ignore, supervise, writing
 
     fix = "give a plan file, a folder that tonnage deploy wrote, or a run folder"
     text = None if Path(target).is_dir() else read_text(target, LARGEST_BYTES, fix)
     found = find_target(target, text, to)
     plan = found.plan
     with held(found.folder):
-        state = found.open(data=data, num_steps=num_steps, is_cpu=is_cpu)
-        launch = launch_of(found.folder, state, plan)
+        with writing(found.folder):
+            state = found.open(data=data, num_steps=num_steps, is_cpu=is_cpu)
+            launch = launch_of(found.folder, state, plan)
         hear = watch or ignore
         if mlflow is None:
             return supervise(found.folder, launch, settings_of(state, **patience), hear, plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -73,8 +74,11 @@ def test_more_steps_go_on_from_the_end(tmp_path, folder):
     assert json.loads((folder.bundle / "job.json").read_text())["training_arguments"] == {"max_steps": 12}
 
 
-def test_the_same_error_at_the_same_step_twice_is_given_up(tmp_path, folder):
+def test_the_same_error_at_the_same_step_twice_is_given_up(tmp_path, folder, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_0123456789")
     state = run(bundle(tmp_path, fail_at=6))
+    for path in folder.path.rglob("*"):
+        assert path.is_dir() or b"hf_0123456789" not in path.read_bytes(), path
     assert (state.status, state.exit_code, len(state.attempts)) == (Status.GIVEN_UP, 3, 2)
     assert "ValueError: broken at" in state.message
     assert state.attempts[0].exit_codes["0"] in (1, -9)
@@ -199,6 +203,30 @@ def test_a_run_folder_that_was_cut_off_while_it_was_made_is_made_again(tmp_path)
     (place / "run" / ".making").touch()
     assert run(place).status is Status.FINISHED
     assert not (place / "run" / ".making").exists()
+
+
+def test_a_training_does_not_end_with_its_terminal(tmp_path):
+    from tonnage.cli.progress import Progress
+
+    class Gone:
+        def isatty(self):
+            return False
+
+        def write(self, _):
+            raise BrokenPipeError
+
+        flush = write
+
+    with contextlib.redirect_stderr(Gone()):
+        state = api.run(str(bundle(tmp_path)), watch=Progress(is_json=False, is_quiet=False), **QUICK)
+    assert state.exit_code == 0
+
+
+def test_a_place_that_is_no_folder_is_no_fault_of_ours(tmp_path):
+    place = bundle(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(OutsideError, match="cannot be written"):
+        api.run(str(place), to=tmp_path / "file" / "run", **QUICK)
 
 
 def test_a_folder_that_cannot_be_written_is_no_fault_of_ours(tmp_path, monkeypatch):

@@ -35,7 +35,13 @@ class Progress:
         self._num_ranks = 1
 
     def __call__(self, update: Update) -> None:
-        """Show what is new."""
+        """Show what is new; once nobody reads it any more, nothing: a training does not end with its terminal."""
+        try:
+            self._hear(update)
+        except OSError:
+            self._is_json, self._is_quiet = False, True
+
+    def _hear(self, update: Update) -> None:
         if update.step is not None:
             self._last = update.step
             self._num_ranks = max(1, len(update.beats))

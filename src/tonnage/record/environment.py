@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import metadata
+from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["environment", "is_secret", "secrets"]
+from tonnage.record.files import replace_text
+
+__all__ = ["environment", "hide", "hide_in_files", "is_secret", "secrets"]
 
 _TOLD: Final = re.compile(
     r"(CUDA|NVIDIA|NCCL|GLOO|TORCH|PYTORCH|OMP|MKL|KMP|PET|ACCELERATE|FSDP|DS|HIP|ROCR|RCCL|TRITON|XLA|TF|SLURM"
@@ -65,15 +69,33 @@ def environment(variables: Mapping[str, str] | None = None) -> dict[str, Any]:
     }
 
 
+def hide(text: str, hidden: tuple[str, ...]) -> str:
+    """Return a text with the values of `secrets` masked.
+
+    >>> hide("401 for hf_abcdefgh", ("hf_abcdefgh",))
+    '401 for ***'
+    """
+    for secret in hidden:
+        text = text.replace(secret, "***")
+    return text
+
+
+def hide_in_files(paths: Iterable[Path], hidden: tuple[str, ...]) -> None:
+    """Mask secrets in files that nobody writes any more, such as an error that names its request."""
+    for path in paths if hidden else ():
+        with contextlib.suppress(OSError):
+            text = path.read_text(encoding="utf-8", errors="surrogateescape")
+            if any(secret in text for secret in hidden):
+                replace_text(path, hide(text, hidden))
+
+
 def _is_told(name: str) -> bool:
     return _TOLD.fullmatch(name) is not None and not is_secret(name)
 
 
 def _clean(value: str, hidden: tuple[str, ...]) -> str:
     """Return a value without secrets of other variables and without a password in an address."""
-    for secret in hidden:
-        value = value.replace(secret, "***")
-    return _IN_ADDRESS.sub("://***@", value)
+    return _IN_ADDRESS.sub("://***@", hide(value, hidden))
 
 
 def _version(name: str) -> str | None:

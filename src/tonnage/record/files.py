@@ -29,7 +29,7 @@ def replace_text(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with aside.open("w", encoding="utf-8", newline="\n") as file:
+        with aside.open("w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -34,8 +34,11 @@ class Lock:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
-            except OSError:
+            except BlockingIOError:
                 time.sleep(_PAUSE_SECONDS)
+            except OSError:  # a file system without locks
+                os.close(handle)
+                raise
         else:
             os.close(handle)
             return False
@@ -60,8 +63,10 @@ def is_held(path: Path) -> bool:
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return True
+    except OSError:
+        return False
     finally:
         os.close(handle)
     return False

@@ -63,9 +63,9 @@ def _answers(pid: int) -> bool:
 def leftovers(key: str) -> tuple[int, ...]:
     """Return the living processes that a run started, whoever their parent is now."""
     wanted = f"{KEY}={key}".encode()
-    found: list[int] = []
+    ours, found = _line(), list[int]()
     for path in _PROC.iterdir() if _PROC.is_dir() else ():
-        if path.name.isdigit() and int(path.name) != os.getpid():
+        if path.name.isdigit() and int(path.name) not in ours:
             with contextlib.suppress(OSError):
                 if wanted in (path / "environ").read_bytes().split(b"\0") and state_of(int(path.name)) not in (
                     "Z",
@@ -73,6 +73,16 @@ def leftovers(key: str) -> tuple[int, ...]:
                 ):
                     found.append(int(path.name))
     return tuple(found)
+
+
+def _line() -> set[int]:
+    """Return this process and those that it comes of: a shell may have the mark in its environment."""
+    found, pid = set[int](), os.getpid()
+    while pid > 1 and pid not in found:
+        found.add(pid)
+        fields = _stat(pid)
+        pid = int(fields[1]) if len(fields) > 1 else 0
+    return found
 
 
 def end_leftovers(key: str, wait_seconds: float, kill_seconds: float = 10.0) -> int:
@@ -88,6 +98,9 @@ def end_leftovers(key: str, wait_seconds: float, kill_seconds: float = 10.0) -> 
                 os.kill(pid, signal.SIGKILL)
         killed |= set(alive)
         time.sleep(_PAUSE_SECONDS)
+        for pid in killed:  # those that became our children when their guard died
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
     return len(killed)
 
 

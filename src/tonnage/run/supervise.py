@@ -17,6 +17,7 @@ from tonnage.messages import say
 from tonnage.monitor.exposition import exposition
 from tonnage.plan.types import Plan
 from tonnage.record.checkpoints import checkpoints
+from tonnage.record.environment import hide, hide_in_files, secrets
 from tonnage.record.files import replace_text
 from tonnage.record.folder import Folder
 from tonnage.record.lock import Lock, holder
@@ -31,7 +32,7 @@ from tonnage.run.policy import decide
 from tonnage.run.processes import KEY, end_leftovers, leftovers, mark_of
 from tonnage.run.types import Decision, End, EndKind, Launch, Settings, Verdict
 
-__all__ = ["Update", "held", "ignore", "supervise"]
+__all__ = ["Update", "held", "ignore", "supervise", "writing"]
 
 _SERVED_SECONDS: Final = 300.0  # a server that ran so long starts with a clean sheet
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # as far as they are not ignored: nohup(1)
@@ -91,13 +92,26 @@ def supervise(
     """
     stop = Stop()
     try:
-        with _signals(stop), watch_notices(settings.notice, settings.notice_url, stop.ask):
+        with writing(folder), _signals(stop), watch_notices(settings.notice, settings.notice_url, stop.ask):
             return _Supervisor(folder, launch, settings, watch, stop, plan).run()
+    finally:
+        stop.close()
+
+
+@contextlib.contextmanager
+def writing(folder: Folder) -> Iterator[None]:
+    """Say of a run folder that cannot be written what is wrong with it.
+
+    Raises
+    ------
+    OutsideError
+        In place of an `OSError`.
+    """
+    try:
+        yield
     except OSError as error:
         what = say("run.cannot_write", reason=error.strerror or error)
         raise OutsideError(what, where=str(folder.path)[:200], fix=say("run.fix_room")) from None
-    finally:
-        stop.close()
 
 
 @contextlib.contextmanager
@@ -110,7 +124,9 @@ def held(folder: Folder) -> Iterator[None]:
         Another one is alive.
     """
     lock = Lock(folder.lock_file)
-    if not lock.take(mark_of(os.getpid())):
+    with writing(folder):
+        is_taken = lock.take(mark_of(os.getpid()))
+    if not is_taken:
         who = holder(folder.lock_file) or {}
         fix = say("run.fix_alive", path=str(folder.path))
         raise RequestError(say("run.alive", pid=who.get("pid", "?")), where=str(folder.path)[:200], fix=fix)
@@ -153,6 +169,7 @@ class _Supervisor:
         self._ends: list[End] = []
         self._collector = Collector(folder)
         self._plan = plan
+        self._secrets = secrets(os.environ)
         prctl(SUBREAPER, 1)  # what a killed guard leaves becomes ours, and is found by its mark
 
     def run(self) -> Run:
@@ -206,6 +223,8 @@ class _Supervisor:
             running.kill()
             raise
         end_leftovers(self._run.key, 0.0)  # none, unless the guard itself was killed
+        end = replace(end, message=hide(end.message, self._secrets))
+        hide_in_files((self._folder.events_file, *self._folder.errors.glob("*.json")), self._secrets)
         self._keep(end)
         seconds = time.time() - attempt.started
         self._ends = [end] if self._launch.is_server and seconds > _SERVED_SECONDS else [*self._ends, end]
@@ -217,7 +236,6 @@ class _Supervisor:
             KEY: self._run.key,
             "TONNAGE_RUN_DIR": str(self._folder.path),
             "TONNAGE_ATTEMPT": str(number),
-            "PET_SHUTDOWN_TIMEOUT": str(round(self._settings.grace_seconds)),
             **dict.fromkeys(_FLIGHT, str(self._folder.dumps / f"attempt-{number:03d}-flight-")),
         }
         return replace(self._launch, env=env)
