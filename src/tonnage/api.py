@@ -23,6 +23,9 @@ if TYPE_CHECKING:  # each verb imports what it needs when it is called
     from tonnage.hardware.prices import PriceBook
     from tonnage.hardware.sample import MachineSample
     from tonnage.hardware.types import Device
+    from tonnage.load.ask import LoadTest
+    from tonnage.load.summary import Benched
+    from tonnage.load.types import Sample, Target
     from tonnage.oracle.compare import Comparison
     from tonnage.oracle.fit import Fits
     from tonnage.plan.adopt import Adopted
@@ -39,6 +42,7 @@ if TYPE_CHECKING:  # each verb imports what it needs when it is called
     from tonnage.units import Bytes
 
 __all__ = [
+    "bench",
     "calibrate",
     "cross_check",
     "deploy",
@@ -586,6 +590,33 @@ def deploy(
 
     found = find_place(place)
     return found.bundle(service_of(plan, host=found.host, num_replicas=num_replicas, port=port, engine=engine))
+
+
+def bench(test: LoadTest, told: Callable[[int], None] | None = None) -> tuple[Benched, list[Sample], Target]:
+    """Load an OpenAI-compatible server and sum up what its requests see.
+
+    Parameters
+    ----------
+    test : LoadTest
+        The server, the load and the limits.
+    told : callable
+        Called with the number of requests that ended.
+
+    Returns
+    -------
+    tuple
+        The sums, every request, and the server as it was asked.
+
+    Raises
+    ------
+    OutsideError
+        The server does not answer, or the client's library is not installed.
+    RequestError
+        The address is none, or the server turns the first request down.
+    """
+    from tonnage.load.ask import bench as load
+
+    return load(test, told)
 
 
 def simulate_load(plan: Plan, question: LoadQuestion, told: Callable[[str], None] | None = None) -> LoadAnswer:

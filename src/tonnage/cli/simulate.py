@@ -163,7 +163,7 @@ def _load_question(plan: Plan, words: dict[str, Any]) -> Any:
 
     workload: Any = plan.estimate.candidate.workload
     speed = words["speed"]
-    _above(speed, "--speed")
+    above_zero(speed, "--speed")
     load = _requests(plan, words)
     return LoadQuestion(
         requests=load if speed == 1.0 else faster(load, speed),
@@ -181,17 +181,23 @@ def _load_question(plan: Plan, words: dict[str, Any]) -> Any:
     )
 
 
-def _requests(plan: Plan, words: dict[str, Any]) -> Requests:
+def read_trace(name: str) -> Requests:
+    """Return the requests of a file, or of a trace that comes with tonnage."""
     from tonnage.cli.plan import read_text
     from tonnage.datafiles import packed, rows
+    from tonnage.simulate.arrivals import read_requests
+
+    if name in {row["name"] for row in rows("traces/traces.csv")}:
+        return read_requests(packed(f"traces/{name}.csv.xz"), name)
+    return read_requests(read_text(name, _LARGEST_BYTES), name)
+
+
+def _requests(plan: Plan, words: dict[str, Any]) -> Requests:
     from tonnage.simulate import arrivals
 
     if words["requests"] is not None:
-        name = words["requests"]
-        if name in {row["name"] for row in rows("traces/traces.csv")}:
-            return arrivals.read_requests(packed(f"traces/{name}.csv.xz"), name)
-        return arrivals.read_requests(read_text(name, _LARGEST_BYTES), name)
-    _above(words["rate"], "--rate")
+        return read_trace(words["requests"])
+    above_zero(words["rate"], "--rate")
     workload: Any = plan.estimate.candidate.workload
     lengths = (getattr(workload, "input_tokens", 1), getattr(workload, "output_tokens", 1))
     number, rate, seed = words["number"], words["rate"], words["seed"]
@@ -202,7 +208,8 @@ def _requests(plan: Plan, words: dict[str, Any]) -> Requests:
     return arrivals.poisson(number, rate, *lengths, seed=seed)
 
 
-def _above(value: float, where: str) -> None:
+def above_zero(value: float, where: str) -> None:
+    """Refuse a number that is not above 0, or is none."""
     from tonnage.errors import RequestError
 
     if not 0 < value < float("inf"):

@@ -13,7 +13,7 @@ from tonnage.errors import BadFileError
 from tonnage.nouns import noun
 from tonnage.units import Count, Ratio, RequestsPerS, Seconds
 
-__all__ = ["Requests", "bursty", "constant", "faster", "poisson", "read_requests"]
+__all__ = ["Requests", "bursty", "constant", "faster", "first_of", "poisson", "read_requests"]
 
 MOST_REQUESTS = 2_000_000
 MOST_TOKENS = 100_000_000
@@ -177,6 +177,32 @@ def faster(requests: Requests, ratio: Ratio) -> Requests:
         arrival_seconds=tuple(seconds / ratio for seconds in requests.arrival_seconds),
         input_tokens=requests.input_tokens,
         output_tokens=requests.output_tokens,
+    )
+
+
+def first_of(requests: Requests, number: int) -> Requests:
+    """Return the first requests of a load.
+
+    Parameters
+    ----------
+    requests : Requests
+        The load.
+    number : int
+        How many. [1]
+
+    Returns
+    -------
+    Requests
+        They.
+
+    Notes
+    -----
+    Derived.
+    """
+    return Requests(
+        arrival_seconds=requests.arrival_seconds[:number],
+        input_tokens=requests.input_tokens[:number],
+        output_tokens=requests.output_tokens[:number],
     )
 
 
