@@ -11,7 +11,10 @@ from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from validation.fake_bundle import write_bundle
+from validation.faults import FAST
 
+from tonnage import api
 from tonnage.run import notices
 
 
@@ -126,3 +129,16 @@ def test_off_is_off(monkeypatch):
     monkeypatch.setattr(notices, "read_notice", lambda *_: pytest.fail("asked"))
     with notices.watch_notices("off", None, lambda *_: None, 0.0):
         time.sleep(0.02)
+
+
+def test_a_run_stops_with_a_checkpoint_in_the_time_that_is_left(metadata, tmp_path):
+    handler, url = metadata
+    handler.cloud = "gcp"
+
+    def watch(update):
+        handler.is_taken = handler.is_taken or (update.step is not None and update.step.step >= 3)
+
+    place = write_bundle(tmp_path / "b", num_steps=400, save_every=300)
+    state = api.run(str(place), watch=watch, **{**FAST, "notice": "auto", "notice_url": url, "notice_seconds": 0.02})
+    assert (state.status, state.exit_code, state.attempts[0].detail.partition(" (")[0]) == ("stopped", 75, "gcp notice")
+    assert 3 <= int(state.last_checkpoint.removeprefix("step-")) < 400

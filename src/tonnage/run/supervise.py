@@ -92,7 +92,7 @@ def supervise(
     """
     stop = Stop()
     try:
-        with writing(folder), _signals(stop), watch_notices(settings.notice, settings.notice_url, stop.ask):
+        with writing(folder), _signals(stop), _notices(settings, stop):
             return _Supervisor(folder, launch, settings, watch, stop, plan).run()
     finally:
         stop.close()
@@ -134,6 +134,10 @@ def held(folder: Folder) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def _notices(settings: Settings, stop: Stop) -> contextlib.AbstractContextManager[None]:
+    return watch_notices(settings.notice, settings.notice_url, stop.ask, settings.notice_seconds)
 
 
 @contextlib.contextmanager

@@ -28,6 +28,7 @@ class Settings:
     tick_seconds: float = 0.25
     notice: str = "off"  # of run.notices.CLOUDS, auto or off
     notice_url: str | None = None  # in place of the cloud's own address
+    notice_seconds: float = 5.0  # between two looks, as Amazon recommends
     textfile: Path | None = None  # written for Prometheus' textfile collector
     textfile_seconds: float = 15.0  # between two writings
 
