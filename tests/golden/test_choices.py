@@ -116,6 +116,17 @@ CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
         "Only cards with ECC that draw 300 W or less; what is refused says which of the two it breaks.",
         (f"plan {MOE} --serve --require ecc --max-power 300W",),
     ),
+    "13-a-drive-and-an-old-driver": (
+        (
+            "What host memory is too small for swaps with an NVMe drive, a fifth as fast, and says what it writes; without "
+            "the drive it is a no, with the drive among the cures. An old driver takes out the engines that need CUDA 13."
+        ),
+        (
+            f"plan {DENSE} --finetune full --gpu rtx-4090 --host '128 GiB ddr5-5600 x2, nvme 2 TB 7/5 GB/s' --engine deepspeed",
+            f"plan {DENSE} --finetune full --gpu rtx-4090 --host '128 GiB ddr5-5600 x2' --engine deepspeed",
+            f"plan {DENSE} --serve --gpu rtx-4090 --driver 535.154.05",
+        ),
+    ),
 }
 
 
@@ -242,6 +253,28 @@ def test_06_full_training_of_35b_wants_more_than_two_h100():
     assert 2 * states > 7 * 35.1e9  # bytes a parameter, even in pure bf16
     assert any(f"h100-sxm5:{n}" in change["command"] for change in nearest["changes"] for n in range(3, 9))
     assert any("--finetune lora" in change["command"] for change in nearest["changes"])
+
+
+def test_13_a_drive_holds_what_host_memory_does_not():
+    (fits, swapped), (misses, short) = (asked("13-a-drive-and-an-old-driver", place) for place in range(2))
+    first = swapped["plans"][0]
+    assert (fits, misses) == (0, 3)
+    assert first["offload"]["optimizer_nvme"]
+    assert 17 * 27e9 < first["storage"]["offload_bytes"] < 19 * 28e9
+    assert best(first["memory"]["host"]["total_bytes"]) < 128 * GIB
+    assert first["step"]["drive traffic"] > 0.5 * best(first["performance"]["step_seconds"])
+    assert any("a day" in text for text in first["warnings"])
+    assert any("nvme" in change["command"] for change in short["rejections"][0]["changes"])
+
+
+def test_13_an_old_driver_leaves_what_needs_no_newer_one():
+    code, said = asked("13-a-drive-and-an-old-driver", 2)
+    assert code == 0
+    assert not {"vllm", "sglang"} & {plan["engine"] for plan in said["plans"]}
+    old = {one["what"]: one["reason"] for one in said["rejections"] if "driver" in one["reason"]}
+    assert set(old) == {"vllm", "sglang"}
+    assert "install R580" in old["vllm"]
+    assert "0.19.0" in old["vllm"]
 
 
 def test_07_seventy_billion_on_eight_a100():

@@ -114,6 +114,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "kept with each at {watts} W (nvidia-smi -pl {watts}): {percent} % of the speed, {least} % at least",
         "每张限到 {watts} W（nvidia-smi -pl {watts}）即可：速度为 {percent} %，至少 {least} %",
     ),
+    "drive_ready": (
+        "needs {size} free in the folder nvme beside the job, a link to the drive or a mount, and libaio's headers (libaio-dev)",
+        "作业旁的 nvme 目录（指向硬盘的链接或挂载）需有 {size} 空闲，并需安装 libaio 头文件（libaio-dev）",
+    ),
     "drive_wear": (
         "each step writes {step} to a machine's drive, {day} a day: hold that against what it is rated for (TBW)",
         "每步向每台机器的盘写入 {step}，每天 {day}：请对照盘的写入寿命（TBW）",

@@ -129,6 +129,8 @@ def _warnings(estimate: Estimate) -> Iterator[str]:
     precision = estimate.candidate.precision
     if precision.experts and precision.experts != precision.weights:
         yield say("plan.experts_kept", weights=precision.weights, experts=precision.experts)
+    if estimate.storage.offload_bytes:
+        yield say("plan.drive_ready", size=format_bytes(estimate.storage.offload_bytes))
     held, step = estimate.storage.offload_bytes, estimate.performance.step_seconds
     if held and step and estimate.candidate.offload.optimizer_nvme:  # all that lies there is written once a step
         daily = format_bytes(held * DAY_SECONDS / step.best)
