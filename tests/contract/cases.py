@@ -55,6 +55,10 @@ JOB_WAYS = [
         {"precision.compute": "fp16"},
     )
 ] + [("eight cards", SPARSE, {}), ("two machines", SPARSE, {"layout.ep": 8})]
+ADAPTER_WAYS = [
+    ("eight cards", DENSE, pins)
+    for pins in ({"layout.zero_stage": 2}, {"layout.zero_stage": 3}, {"recompute": "full"}, {"layout.tp": 2})
+]
 SERVER_WAYS = [
     ("eight cards", SPARSE, pins)
     for pins in (
@@ -106,6 +110,13 @@ def combinations() -> list[tuple[str, str, str]]:
     return [(program, goal, place) for goal in GOALS for program in programs(goal) for place in PLACES]
 
 
+def ways_of(goal: str) -> list[tuple[str, str, dict]]:
+    """Return what the plans for a goal are varied in."""
+    if goal == SERVE:
+        return PLAIN + SERVER_WAYS
+    return PLAIN + (JOB_WAYS if goal in ("pretrain", "full") else ADAPTER_WAYS)
+
+
 def counted_for(program: str, goal: str) -> tuple[str, ...]:
     """Return the engines whose plans a program runs: its own, or those that a trainer names."""
     trainer = None if goal == SERVE else find_trainer(program)
@@ -116,8 +127,10 @@ def plans(program: str, goal: str, ways: Iterable[tuple[str, str, dict]]) -> tup
     """Return the best plan of each way with what was asked, equal ones once, and the reasons of refusals."""
     found: dict[str, tuple[str, Plan]] = {}
     reasons: list[str] = []
-    for engine in counted_for(program, goal):
+    for number, engine in enumerate(counted_for(program, goal)):
         for machine, model, pins in ways:
+            if number and pins:  # the first engine's plans show what the program makes of each
+                continue
             made, refused = _asked(engine, goal, model, machine, tuple(pins.items()))
             reasons += refused
             asked = f"{model} on {machine}, {pins or 'nothing'} pinned"
@@ -152,7 +165,7 @@ def _told_apart(plan: Plan) -> str:
 @cache
 def asked(program: str, goal: str) -> tuple[tuple[tuple[str, Plan], ...], tuple[str, ...]]:
     """Return the plans of everything that a program is tried in, once a session."""
-    found, reasons = plans(program, goal, PLAIN + (SERVER_WAYS if goal == SERVE else JOB_WAYS))
+    found, reasons = plans(program, goal, ways_of(goal))
     return tuple(found), tuple(reasons)
 
 
