@@ -7,7 +7,7 @@ GPU ?= rtx-4080
 ROWS := src/tonnage/data/measurements
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help plan test check docs docs-check scores score-check bench test-trace test-train test-oracle faults clean
+.PHONY: help plan test check docs docs-check scores score-check bench test-trace test-train test-contracts test-oracle faults clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -52,6 +52,21 @@ test-oracle: $(VENV)/.test ## hold the training formulae against PyTorch on tens
 	$(BIN)/python -m pip install -q -e '.[test-trace]'
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n auto tests/oracle src/tonnage/oracle
 
+test-train: $(VENV)/.test ## train small models on this machine, and stop, hurt and resume them (minutes)
+	$(BIN)/python -m pip install -q -e '.[test-train]'
+	PATH="$(CURDIR)/$(BIN):$$PATH" DS_ACCELERATOR=cpu OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive HF_HUB_OFFLINE=1 \
+	  $(BIN)/python -m pytest -q -m train
+
+test-contracts: $(VENV)/.test .venv-sky/.installed ## hold what is rendered against the programs that read it (two minutes)
+	$(BIN)/python -m pip install -q -e '.[test-contracts]'
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -m contract tests/contract
+
+# SkyPilot wants older versions of much that the tests use: it has an environment of its own.
+.venv-sky/.installed: pyproject.toml | $(BIN)/python
+	@$(PYTHON) -m venv .venv-sky || $(PYTHON) -m virtualenv -q .venv-sky
+	@.venv-sky/bin/python -m pip install -q 'skypilot==0.14.1'
+	@touch $@
+
 faults: $(VENV)/.test ## hurt runs of a job without PyTorch in 112 ways and see how they end (a minute)
 	$(BIN)/python validation/faults.py --number 112
 
@@ -77,4 +92,4 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@touch $@ $(VENV)/.run $(VENV)/.test
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) .venv-wheel dist build .pytest_cache .ruff_cache .hypothesis .benchmarks .import_linter_cache
+	rm -rf $(VENV) .venv-wheel .venv-sky dist build .pytest_cache .ruff_cache .hypothesis .benchmarks .import_linter_cache

@@ -19,7 +19,7 @@ def sky(tmp_path_factory):
     """Return a reader: SkyPilot in its own environment, its files in a home of its own."""
     program = ROOT / ".venv-sky" / "bin" / "python"
     if not program.is_file():
-        pytest.skip("SkyPilot's environment is not there: make .venv-sky")
+        pytest.skip("SkyPilot's environment is not there: make .venv-sky/.installed")
     env = {"HOME": str(tmp_path_factory.mktemp("home")), "PYTHONPATH": "", "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
     return lambda texts: readers.driven([str(program), str(readers.DRIVERS / "sky_tasks.py")], texts, env)
 

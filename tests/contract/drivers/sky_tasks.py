@@ -1,6 +1,6 @@
 """Holds SkyPilot tasks against its own loader: reads a list of texts as JSON, prints one complaint each ("" for none).
 
-SkyPilot stands in an environment of its own (`make .venv-sky`). Its loader leaves two things to the time of a launch: the
+SkyPilot stands in an environment of its own (`make .venv-sky/.installed`). Its loader leaves two things to the time of a launch: the
 strategies of recovery, looked up here in its own table, and the names of devices, which are in a catalogue on the network
 and looked for here in its own source.
 """
