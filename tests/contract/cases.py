@@ -214,7 +214,7 @@ def words(offer: Offer) -> list[str]:
         return shell_command(offer.files["start.sh"])
     if offer.place == "compose":
         services = yaml.safe_load(offer.files["compose.yaml"])["services"]
-        held = next(one for name, one in services.items() if name != "router")
+        held = next(one for name, one in services.items() if name.startswith(offer.bundle.name) and "command" in one)
         found = [*held["entrypoint"], *held["command"]]
     else:
         objects = yaml.safe_load_all(offer.files["kubernetes.yaml"])

@@ -107,11 +107,15 @@ def container_words(service: Service, scratch: str = "/scratch") -> tuple[str, .
         program = service.image_program or service.argv[:1]
         port = str(service.probe.port) if service.probe else ""
         return (*program, *(port if isinstance(word, Late) else word for word in service.argv[1:]))
+    # The folder of Compose holds the person's data too; a ConfigMap only what describes it, to lie beside it.
+    data = "data=/cache/data; if [ -d /bundle/data ]; then data=/bundle/data; fi"
+    if scratch == "/scratch":
+        data = "if [ -d /bundle/data ]; then cp -rL /bundle/data/. /cache/data; fi; data=/cache/data"
     return "bash", "-c", "\n".join((
         "set -e",
         f"mkdir -p {scratch} /cache/run /cache/data; cd {scratch}",
         'for file in /bundle/*; do if [ -f "$file" ]; then cp -L "$file" .; fi; done',
-        "ln -sfn /cache/run run; data=/cache/data; if [ -d /bundle/data ]; then data=/bundle/data; fi; ln -sfn $data data",
+        f"{data}; ln -sfn /cache/run run; ln -sfn $data data",
         f"bash install.sh && exec bash {SUPERVISE if scratch != '/scratch' else 'start.sh'}\n",
     ))  # fmt: skip
 

@@ -213,12 +213,35 @@ def _claim(service: Service) -> dict[str, Any]:
     }
 
 
-def _config(service: Service) -> dict[str, Any]:
+def _files(service: Service) -> dict[str, str]:
     files = dict(service.files)
     if service.role is Role.JOB:
         files |= {file.path: file.text for file in (install_script(service), start_script(service))}
+    return files
+
+
+def _config(service: Service) -> dict[str, Any]:
+    files = _files(service)
     assert sum(map(len, files.values())) < _LARGEST_CONFIG
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _meta(service), "data": files}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _meta(service),
+        "data": {_key(path): text for path, text in files.items()},
+    }
+
+
+def _paths(service: Service) -> dict[str, Any]:
+    """Return where the files of the map lie, if some lie in folders."""
+    files = _files(service)
+    return (
+        {"items": [{"key": _key(path), "path": path} for path in files]} if any("/" in path for path in files) else {}
+    )
+
+
+def _key(path: str) -> str:
+    """Return what a file is called in the map, whose keys hold no slash."""
+    return path.replace("/", "..")
 
 
 def _deployment(service: Service) -> dict[str, Any]:
@@ -308,7 +331,7 @@ def _pod(service: Service) -> dict[str, Any]:
     if service.role is Role.JOB:
         volumes.append({"name": "scratch", "emptyDir": {}})
     if service.files:
-        volumes.append({"name": "bundle", "configMap": {"name": service.name}})
+        volumes.append({"name": "bundle", "configMap": {"name": service.name, **_paths(service)}})
     return {
         "containers": [_container(service)],
         "volumes": volumes,
