@@ -121,8 +121,17 @@ class Rank:
         if self.job.get("fail_at") == now:
             raise ValueError(f"broken at {time.time()} {os.environ.get('HF_TOKEN', '')}")
         if self.job.get("hang_at") == now and self.job.get("hang_rank", 0) == self.rank and self.is_first_time("hang"):
-            while True:
-                time.sleep(1)
+            self.hang()
+
+    def hang(self):
+        """Do nothing for ever, but write a flight recorder's file when asked through its pipe, as NCCL's ranks do."""
+        pipe = f"{os.environ['TORCH_NCCL_DEBUG_INFO_PIPE_FILE']}{self.rank}.pipe"
+        os.mkfifo(pipe)
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        while True:
+            time.sleep(0.02)
+            if os.read(reader, 64):
+                Path(f"{os.environ['TORCH_FR_DUMP_TEMP_FILE']}{self.rank}").write_text("recorded")
 
     def is_first_time(self, what):
         if self.job.get(f"{what}_always"):

@@ -115,8 +115,9 @@ def test_a_hang_is_seen_told_and_ended(tmp_path, folder):
     (told,) = (event for event in folder.events() if event.event == "hang")
     assert (told.attempt, told.step) == (0, 5)
     stacks = sorted(path.name for path in folder.dumps.iterdir())
-    assert stacks == ["attempt-000-rank-00000.stacks.txt", "attempt-000-rank-00001.stacks.txt"]
-    assert "maybe_fail" in (folder.dumps / stacks[1]).read_text()
+    assert stacks == ["attempt-000-flight-1", "attempt-000-rank-00000.stacks.txt", "attempt-000-rank-00001.stacks.txt"]
+    assert "maybe_fail" in (folder.dumps / stacks[2]).read_text()
+    assert (folder.dumps / stacks[0]).read_text() == "recorded"
 
 
 def stop_soon(folder, number=signal.SIGTERM, step=3):

@@ -8,6 +8,7 @@ import re
 import select
 import shutil
 import signal
+import stat
 import statistics
 import subprocess
 import sys
@@ -24,10 +25,11 @@ from tonnage.run.health import is_healthy
 from tonnage.run.processes import oom_kills, state_of
 from tonnage.run.types import End, EndKind, Launch, Settings
 
-__all__ = ["Running", "Stop"]
+__all__ = ["PIPE", "Running", "Stop"]
 
 _EXIT: Final = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
 _RANK: Final = re.compile(r"^\[rank\d+\]:\s*")
+PIPE: Final = "flight-recorder-"  # in the attempt's scratch folder
 _GUARD: Final = Path(__file__).with_name("guard.py")
 _TAIL_BYTES: Final = 1 << 18
 _HEALTH_SECONDS: Final = 2.0  # between two looks at a server
@@ -252,14 +254,33 @@ class Running:
         )  # fmt: skip
         before = _sizes(self.folder.dumps)
         self._order(b"D")
+        num_asked = self._ask_for_flight_recorders()
         until = time.monotonic() + self._settings.dump_seconds
-        able = sum(not _is_stopped(beat) for beat in self.beats())
+        able = num_asked + sum(not _is_stopped(beat) for beat in self.beats())
         while time.monotonic() < until and self._guard.poll() is None:
             if able and len(_sizes(self.folder.dumps) - before) >= able:
                 break
             time.sleep(min(0.05, self._settings.dump_seconds))
         self.tell("dumps_saved", files=sorted({name for name, _ in _sizes(self.folder.dumps) - before}))
         self._order(b"K")
+
+    def _ask_for_flight_recorders(self) -> int:
+        """Have each NCCL rank write its flight recorder; return how many were asked.
+
+        Source: pytorch torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp (`DumpPipe`): anything written to the named pipe
+        `TORCH_NCCL_DEBUG_INFO_PIPE_FILE` + rank + `.pipe`.
+        """
+        num_asked = 0
+        for path in self.folder.scratch.glob(f"{PIPE}*.pipe"):
+            with contextlib.suppress(OSError):
+                handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+                try:
+                    if stat.S_ISFIFO(os.fstat(handle).st_mode):
+                        os.write(handle, b"1")
+                        num_asked += 1
+                finally:
+                    os.close(handle)
+        return num_asked
 
     def tell(self, event: str, *, rank: int | None = None, step: int | None = None, **more: object) -> None:
         """Write an event; a full disk is no reason to stop."""

@@ -408,6 +408,7 @@ def launch_of(folder: Folder, run: Run, plan: Plan | None) -> Launch:
             "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "[rank${rank}]:",
             # torch 2.13 distributed_c10d.py and ProcessGroupNCCL: what a hung collective is diagnosed from
             "TORCH_FR_BUFFER_SIZE": "2000",
+            "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
             "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
         },
         ranks=1 if not has_launcher or devices == 1 else devices,

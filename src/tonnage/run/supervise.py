@@ -23,7 +23,7 @@ from tonnage.record.folder import Folder
 from tonnage.record.lock import Lock, holder
 from tonnage.record.metrics import Collector
 from tonnage.record.types import Attempt, Event, Heartbeat, Run, Status, Step
-from tonnage.run.attempt import Running, Stop
+from tonnage.run.attempt import PIPE, Running, Stop
 from tonnage.run.checkpoints import make_ready
 from tonnage.run.guard import SUBREAPER, prctl
 from tonnage.run.measured import measured_of, request_of
@@ -240,6 +240,7 @@ class _Supervisor:
             KEY: self._run.key,
             "TONNAGE_RUN_DIR": str(self._folder.path),
             "TONNAGE_ATTEMPT": str(number),
+            "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(self._folder.scratch / PIPE),
             **dict.fromkeys(_FLIGHT, str(self._folder.dumps / f"attempt-{number:03d}-flight-")),
         }
         return replace(self._launch, env=env)
