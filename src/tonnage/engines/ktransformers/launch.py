@@ -1,6 +1,7 @@
 """Candidate -> SGLang's server with kt-kernel's flags.
 
-Flags as in kvcache-ai/ktransformers doc/en/Qwen3.5.md @95009ea (v0.7.0).
+Flags as in sglang 0.5.23 sglang/srt/arg_groups/fields/exec_.py, which has six of them; the fork that kt-kernel 0.7.2
+asks for, sglang-kt, has them too. `kt run` hands the same words on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Candidate -> `trtllm-serve` with the flags that the prediction assumed.
 
-Flags as in NVIDIA/TensorRT-LLM tensorrt_llm/commands/common_llm_options.py @1f719075; the cache's type has no flag and
-goes into the options file.
+Flags as in NVIDIA/TensorRT-LLM tensorrt_llm/commands/serve.py @00209af1; the cache's type has no flag and goes into the
+options file (`LlmArgs`, tensorrt_llm/llmapi/llm_args.py), with the chunks that prompts longer than a step need.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tonnage.estimate.types import Candidate
 
 
 def launch(candidate: Candidate) -> Launch:
-    """Return the command line, and an options file when the cache is not the model's own type."""
+    """Return the command line, and an options file where the cache is of another type or prompts come in chunks."""
     load = serving_load(candidate, accounting())
     layout = candidate.layout
     argv = [
@@ -27,7 +27,12 @@ def launch(candidate: Candidate) -> Launch:
     ]  # fmt: skip
     if layout.ep > 1:
         argv += ["--ep_size", str(layout.ep)]
-    if not candidate.precision.kv.startswith("fp8"):
+    options = ""
+    if candidate.precision.kv.startswith("fp8"):
+        options += "kv_cache_config:\n  dtype: fp8\n"
+    if int(load.context_tokens) > int(load.max_batched_tokens):  # else a prompt has to fit into one step
+        options += "enable_chunked_prefill: true\n"
+    if not options:
         return Launch(argv=tuple(argv))
     argv += ["--extra_llm_api_options", "options.yaml"]
-    return Launch(argv=tuple(argv), files={"options.yaml": "kv_cache_config:\n  dtype: fp8\n"})
+    return Launch(argv=tuple(argv), files={"options.yaml": options})
