@@ -8,11 +8,13 @@ from dataclasses import replace
 import pytest
 from tests.engines.grid import cluster, servings, trainings
 
+from tonnage import api
 from tonnage.engines import find_engine, find_trainer
 from tonnage.estimate.compose_serving import serving_load
 from tonnage.estimate.types import Candidate, EngineSettings, Layout, Offload, Recompute
 from tonnage.plan.adopt import adopt
 from tonnage.plan.pins import as_stored, get, read_pin, settle, with_pins
+from tonnage.plan.request import make_request
 from tonnage.render.services import with_weights
 from tonnage.render.weights import weights_of
 from tonnage.workload.precision import Precision
@@ -131,3 +133,19 @@ def test_one_layer_on_the_host_is_one_layer():
         argv = engine.launch(one).argv
         layers = int(argv[argv.index("-ngl") + 1])
         assert layers == one.model.num_layers - (word != "all")
+
+
+@pytest.mark.parametrize("engine", ["vllm", "llama.cpp", "megatron"])
+def test_a_bundle_s_start_script_is_a_plan_again(engine):
+    goal = "pretrain" if engine == "megatron" else "serve"
+    gpus = ["h100-sxm5:8"] if engine == "megatron" else ["rtx-4090"]
+    asked = make_request("Qwen/Qwen3-8B", goal=goal, gpus=gpus, limits={"engines": [engine]})
+    plan = api.plan(asked).plans[0]
+    start = next(file.text for file in api.deploy(plan).files if file.path == "start.sh")
+    got, one = adopt(start, "start.sh"), plan.estimate.candidate
+    pins = {**got.defaults, **got.pins} if got.goal == goal else {}
+    again = make_request("Qwen/Qwen3-8B", goal=goal, gpus=gpus, limits={"engines": [engine]}, load=got.load, pins=pins)
+    read = api.plan(again).plans[0].estimate
+    if goal == "serve":
+        assert read.candidate.precision.weights == one.precision.weights
+    assert read.footprint.total.best == pytest.approx(plan.estimate.footprint.total.best, rel=1e-6)

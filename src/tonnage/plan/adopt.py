@@ -465,6 +465,7 @@ def _settle(found: _Found, words: list[str], place: int, program: str) -> None:
         # Neither flag quantises by itself: what is left out is the checkpoint's format, its type in the cache, one card.
         found.defaults |= {"precision.weights": OWN, "precision.kv": OWN, "layout.tp": "1", "layout.pp": "1"}
         found.defaults["layout.dp"] = "1"
+        _put_own_folder(found, words[place + 1 : place + 3])
     if program == "vllm":
         _settle_vllm(found, words, place)
     elif program == "tensorrt_llm":
@@ -482,6 +483,13 @@ def _settle(found: _Found, words: list[str], place: int, program: str) -> None:
     if accumulation and devices and micro:
         nodes = int(found.values.get("nodes", "1"))
         found.put("load.global_batch", int(accumulation) * int(devices) * nodes * int(micro))
+
+
+def _put_own_folder(found: _Found, following: list[str]) -> None:
+    """Read the format of weights that a bundle made: their folder is called by it, `weights/NAME-FORMAT`."""
+    for name in (*following, found.values.get("model", "")):
+        if name.startswith("weights/") and "precision.weights" not in found.values:
+            _put_format(found, name.rpartition("-")[2])
 
 
 def _settle_megatron(found: _Found) -> None:
