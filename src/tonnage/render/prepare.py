@@ -96,15 +96,6 @@ step() {
 }
 tell() { printf '%-5s %s\\n' "$1" "$2"; }
 root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
-# shellcheck source=/dev/null
-. "${OS_RELEASE:-/etc/os-release}"
-VERSION_ID=${VERSION_ID:-}
-case "$ID ${ID_LIKE:-}" in
-  *debian* | *ubuntu*) family=apt ;;
-  *suse*) family=zypper ;;
-  *rhel* | *fedora* | *centos*) family=dnf ;;
-  *) family=none ;;
-esac
 """
 
 _TOOLKIT: Final = """
@@ -135,6 +126,15 @@ fi
 
 # The names that follow from the distribution: $package installs the driver, $hold keeps it, $rebuild renews the RAM disk.
 _DISTRIBUTION: Final = """
+# shellcheck source=/dev/null
+. "${OS_RELEASE:-/etc/os-release}"
+VERSION_ID=${VERSION_ID:-}
+case "$ID ${ID_LIKE:-}" in
+  *debian* | *ubuntu*) family=apt ;;
+  *suse*) family=zypper ;;
+  *rhel* | *fedora* | *centos*) family=dnf ;;
+  *) family=none ;;
+esac
 branch=@BRANCH@; flavour=@FLAVOUR@; machine=$(uname -m); [ "$machine" != aarch64 ] || machine=sbsa
 repository=https://developer.download.nvidia.com/compute/cuda/repos
 package=cuda-drivers; [ "$flavour" != open ] || package=nvidia-open
