@@ -323,3 +323,18 @@ def test_nohup_is_respected(tmp_path):
     finally:
         signal.signal(signal.SIGHUP, before)
     assert state.exit_code == 0
+
+
+def test_a_program_that_tells_nothing_is_not_called_hung(tmp_path):
+    place = bundle(tmp_path)
+    (place / "job.json").unlink()
+    manifest = json.loads((place / "manifest.json").read_text())
+    manifest["files"] = [one for one in manifest["files"] if one["path"] != "job.json"]
+    (place / "manifest.json").write_text(json.dumps(manifest))
+    (place / "start.sh").write_text('sleep 0.5; echo "[rank1]: done"\n')
+    state = run(place, start_seconds=0.1, least_step_seconds=0.1)
+    assert (state.status, [one.reason for one in state.attempts]) == (Status.FINISHED, ["finished"])
+    assert Folder(path=place / "run").log(0, 1).read_text() == "[rank1]: done\n"
+    (place / "start.sh").write_text("echo no memory; exit 9\n")
+    state = api.run(str(place), to=tmp_path / "other", **QUICK)
+    assert (state.status, state.message) == (Status.GIVEN_UP, "the same end at the same step twice: no memory")

@@ -66,6 +66,8 @@ MESSAGES: Final = {
                     "用 tonnage deploy --place slurm 或 kubernetes 启动，或在每台机器上设置 MASTER_ADDR 和 NODE_RANK"),
     "model_gone": ("the model of the plan is not there", "方案的模型不在那里"),
     "fix_model_gone": ("run it where the folder lies, or plan with the model's name on a hub", "在模型所在处运行，或用 hub 名称重新规划"),
+    "no_proc": ("runs are supervised on Linux only", "只能在 Linux 上看护运行"),
+    "fix_no_proc": ("start the bundle's start.sh yourself", "请直接运行目录中的 start.sh"),
     "mlflow": ("MLflow does not answer: {reason}", "MLflow 无响应：{reason}"),
     "fix_mlflow": ("give the address of a server, or sqlite:///FILE", "给出服务地址，或 sqlite:///文件"),
     "no_mlflow": ("mlflow is not installed", "未安装 mlflow"),

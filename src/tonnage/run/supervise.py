@@ -34,7 +34,7 @@ from tonnage.run.types import Decision, End, EndKind, Launch, Settings, Verdict
 
 __all__ = ["Update", "held", "ignore", "supervise", "writing"]
 
-_SERVED_SECONDS: Final = 300.0  # a server that ran so long starts with a clean sheet
+_SERVED_SECONDS: Final = 300.0  # what does not tell its steps and ran so long starts with a clean sheet
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # as far as they are not ignored: nohup(1)
 # torch 2.13 libtorch_cpu.so, and the name that older ones read; torch adds the rank
 _FLIGHT: Final = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
@@ -122,7 +122,11 @@ def held(folder: Folder) -> Iterator[None]:
     ------
     RequestError
         Another one is alive.
+    OutsideError
+        The folder cannot be written, or the system has no /proc to find a run's processes by.
     """
+    if not Path("/proc/self/stat").is_file():
+        raise OutsideError(say("run.no_proc"), where="/proc", fix=say("run.fix_no_proc"))
     lock = Lock(folder.lock_file)
     with writing(folder):
         is_taken = lock.take(mark_of(os.getpid()))
@@ -230,8 +234,9 @@ class _Supervisor:
         end = replace(end, message=hide(end.message, self._secrets))
         hide_in_files((self._folder.events_file, *self._folder.errors.glob("*.json")), self._secrets)
         self._keep(end)
-        seconds = time.time() - attempt.started
-        self._ends = [end] if self._launch.is_server and seconds > _SERVED_SECONDS else [*self._ends, end]
+        is_mute = self._launch.is_server or not self._launch.has_heartbeat  # how far it came is not known
+        is_fresh = is_mute and time.time() - attempt.started > _SERVED_SECONDS
+        self._ends = [end] if is_fresh else [*self._ends, end]
         return decide(self._ends, self._settings, is_server=self._launch.is_server)
 
     def _with_env(self, number: int) -> Launch:
