@@ -54,6 +54,7 @@ def test_engine_and_split():
     assert found == {"engine": "changes", "strategy": "carries"}
     found = {c.part: c.verdict for c in held(Stack(engine="sglang"), one)}  # it could stay, and does not
     assert found == {"engine": "changes"}
+    assert not held(Stack(engine="megatron"), one)  # what trains is not replaced by what serves
 
 
 def test_what_is_not_said_is_not_compared():

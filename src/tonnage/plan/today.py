@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from tonnage.engines import ENGINES
+from tonnage.engines import ENGINES, TRAINERS
 from tonnage.engines.drivers import why_card_cannot, why_engine_cannot
 from tonnage.errors import BadFileError
 from tonnage.estimate.types import Estimate
@@ -20,6 +20,7 @@ from tonnage.hardware.types import Device
 from tonnage.messages import say
 from tonnage.nouns import noun
 from tonnage.plan.types import Answer
+from tonnage.search.training_space import training_ways
 from tonnage.workload.types import Serving
 
 FIELDS: Final = ("gpu", "driver", "cuda", "engine", "precision", "strategy", "monitoring")
@@ -181,12 +182,21 @@ def _engine(stack: Stack, estimate: Estimate, device: Device) -> Carry | None:
     if not stack.engine:
         return None
     new = estimate.candidate.engine
+    if _is_of_another_goal(stack.engine, is_serving=isinstance(estimate.candidate.workload, Serving)):
+        return None
     if _plain(stack.engine) == _plain(new):
         return Carry(part="engine", verdict="carries", text=say("today.engine_ok", name=new))
     supported = {_plain(one.engine) for one in engines(device)}
     is_listed = _plain(stack.engine) in supported
     text = say("today.engine_also" if is_listed else "today.engine_new", old=stack.engine, new=new, name=device.name)
     return Carry(part="engine", verdict="changes", text=text)
+
+
+def _is_of_another_goal(engine: str, *, is_serving: bool) -> bool:
+    """Whether an engine only serves where the plan trains, or only trains where it serves: then neither replaces the other."""
+    serving, training = {_plain(e.name) for e in ENGINES}, {_plain(t.name) for t in (*training_ways(), *TRAINERS)}
+    here, there = (serving, training) if is_serving else (training, serving)
+    return _plain(engine) in there - here
 
 
 def _precision(stack: Stack, device: Device) -> Carry | None:
