@@ -26,7 +26,7 @@ from tonnage.workload.types import TrainingKind
 SERVE = "serve"
 GOALS = (SERVE, *(str(kind) for kind in TrainingKind))
 HOST = "1024 GiB ddr5-5600 x8"
-DENSE, SPARSE = "Qwen/Qwen3-8B", "Qwen/Qwen3-30B-A3B"
+DENSE, SPARSE, SMALL = "Qwen/Qwen3-8B", "Qwen/Qwen3-30B-A3B", "Qwen/Qwen3-0.6B"
 # What a machine is asked for: devices, how many machines, limits beside the engine.
 MACHINES: Mapping[str, dict] = {
     "one card": {"gpus": ["rtx-4090:1"]},
@@ -54,10 +54,21 @@ JOB_WAYS = [
         {"optimizer": "adamw_8bit"},
         {"precision.compute": "fp16"},
     )
-] + [("eight cards", SPARSE, {}), ("two machines", SPARSE, {"layout.ep": 8})]
+] + [
+    ("eight cards", SPARSE, {}),
+    ("two machines", SPARSE, {"layout.ep": 8}),
+    ("one card", SMALL, {}),
+    ("eight cards", SMALL, {"layout.zero_stage": 0}),
+]
 ADAPTER_WAYS = [
     ("eight cards", DENSE, pins)
-    for pins in ({"layout.zero_stage": 2}, {"layout.zero_stage": 3}, {"recompute": "full"}, {"layout.tp": 2})
+    for pins in (
+        {"layout.zero_stage": 0},
+        {"layout.zero_stage": 2},
+        {"layout.zero_stage": 3},
+        {"recompute": "full"},
+        {"layout.tp": 2},
+    )
 ]
 SERVER_WAYS = [
     ("eight cards", SPARSE, pins)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.contract.cases import SERVE, VARIABLES, combinations, offers, rendered, words
-from tests.engines.test_options import RECORDED, known_options, wrong_words
+from tests.engines.test_options import PROGRAMS, RECORDED, known_options, wrong_words
 
 pytestmark = [pytest.mark.contract, pytest.mark.slow]
 
@@ -38,6 +38,15 @@ def planned(kind: str, place: str | None = None):
 @pytest.mark.parametrize(("program", "goal", "place"), [key for key in planned(SERVE) if recorded(key[0])])
 def test_a_server_is_told_nothing_that_it_does_not_know(program, goal, place):
     known, wrong = known_options(recorded(program)), set()
+    for offer in offers(program, goal, place):
+        if offer.bundle is not None:
+            wrong |= set(wrong_words(own_words(words(offer)), known))
+    assert not wrong
+
+
+@pytest.mark.parametrize(("program", "goal", "place"), [key for key in planned("job") if key[0] in PROGRAMS])
+def test_a_program_that_trains_is_told_nothing_that_it_does_not_know(program, goal, place):
+    known, wrong = known_options(PROGRAMS[program]), set()
     for offer in offers(program, goal, place):
         if offer.bundle is not None:
             wrong |= set(wrong_words(own_words(words(offer)), known))

@@ -38,6 +38,14 @@ def test_every_combination_is_written_down_or_refused_with_a_reason(goal):
     assert offered == set(PLACES)
 
 
+@pytest.mark.contract
+@pytest.mark.slow
+def test_every_program_is_offered_somewhere():
+    """What no plan is ever written for would pass every other test unseen."""
+    offered = {(offer.program, offer.goal == cases.SERVE) for offer in cases.rendered("local")}
+    assert offered == {(program, goal == cases.SERVE) for goal in cases.GOALS for program in cases.programs(goal)}
+
+
 # Program, goal, machine, place, and why there is no bundle.
 SENSELESS = [
     ("vllm", "serve", "two machines", "compose", "one machine"),

@@ -13,6 +13,7 @@ from tests.contract.cases import Offer, combinations, offers, rendered, words
 pytestmark = [pytest.mark.contract, pytest.mark.slow]
 
 SERVE = ("transformers", "serve")
+READ = {"job.json", "deepspeed.json", "accelerate.json"}
 FAULTS = (
     "a field that DeepSpeed's section does not know",
     "a field that DeepSpeed does not read",
@@ -47,17 +48,15 @@ def ask(cases: list[dict]) -> list[str]:
 
 def cases_of(offer: Offer) -> list[dict]:
     """Return what of an offer the drivers can read."""
-    if "job.json" not in offer.files and offer.goal != "serve":
-        return []
     line = words(offer)
-    if tuple(line[:2]) == SERVE:
-        return [{"check": "serve", "argv": line}]
-    if "job.json" not in offer.files:
-        return []
+    if offer.goal == "serve":
+        return [{"check": "serve", "argv": line}] if tuple(line[:2]) == SERVE else []
     candidate = offer.plan.estimate.candidate
-    held = {path: text for path, text in offer.files.items() if path.endswith(".json")}
+    held = {path: text for path, text in offer.files.items() if path in READ}
     shape = {"num_processes": candidate.layout.num_devices, "files": held}
-    made = [{"check": "job", "text": held["job.json"], **shape}]
+    made = []
+    if "job.json" in held:
+        made.append({"check": "job", "text": held["job.json"], **shape})
     if "deepspeed.json" in held:
         made.append({"check": "deepspeed", "text": held["deepspeed.json"], "num_processes": candidate.layout.dp})
     if line[0] in ("torchrun", "accelerate"):
