@@ -40,6 +40,8 @@ if TYPE_CHECKING:  # each verb imports what it needs when it is called
     from tonnage.run.supervise import Update
     from tonnage.simulate.ask import JobAnswer, JobQuestion, LoadAnswer, LoadQuestion
     from tonnage.units import Bytes
+    from tonnage.verify.types import Report as Acceptance
+    from tonnage.verify.types import ServingSeen, TrainingSeen
 
 __all__ = [
     "bench",
@@ -64,6 +66,7 @@ __all__ = [
     "simulate_job",
     "simulate_load",
     "stop",
+    "verify",
     "weights_fit",
     "write_plan",
 ]
@@ -413,6 +416,49 @@ def read_plan(text: str, name: str = "plan.toml") -> Plan:
     from tonnage.plan.file import read_plan as read
 
     return read(text, name)
+
+
+def verify(
+    path: str,
+    *,
+    plan: str | None = None,
+    baselines: Iterable[str] = (),
+    limits: Mapping[str, object] | None = None,
+    hardware: str | None = None,
+    reads_logs: bool = True,
+) -> tuple[Acceptance, TrainingSeen | ServingSeen]:
+    """Accept or refuse a training run, or a server by its load test.
+
+    Parameters
+    ----------
+    path : str
+        A run folder, or the file that `tonnage bench --save` wrote.
+    plan : str
+        File of the plan whose predictions and limits count; by default the run's own.
+    baselines : iterable of str
+        Run folders whose final loss this one is held against.
+    limits : mapping
+        The person's own limits by name (`verify.limits.DEFAULTS`); over those of a table `[verify]` in the plan file.
+    hardware : str
+        File with readings of the devices, as `record.seen.hardware_of` reads them; a run folder's own by default.
+    reads_logs : bool
+        Whether to look for faults in the run's logs.
+
+    Returns
+    -------
+    tuple
+        The report, and what it was made of.
+
+    Raises
+    ------
+    RequestError
+        No run lies there, or a limit is none.
+    BadFileError
+        A file is not what it should be.
+    """
+    from tonnage.record.accept import accept
+
+    return accept(path, plan, tuple(baselines), limits or {}, hardware, diagnose if reads_logs else None)
 
 
 def write_plan(plan: Plan) -> str:

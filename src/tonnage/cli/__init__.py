@@ -34,6 +34,7 @@ VERBS: tuple[str, ...] = (
     "diagnose",
     "lint",
     "bench",
+    "verify",
     "simulate",
     "prices",
     "calibrate",

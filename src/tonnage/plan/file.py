@@ -79,6 +79,7 @@ def read_plan(text: str, where: str = "plan.toml") -> Plan:
             f"not a TOML file: {error}", where=where, fix="give the file that tonnage plan -o wrote"
         ) from None
     table = _migrate(table, where)
+    table.pop("verify", None)  # a person's own limits, read by `record.accept`
     decoder = Decoder(where)
     parts = {name: _take(table, name, decoder) for name in (*_PARTS, "request", "candidate", "cluster", "model")}
     candidate = {**parts.pop("candidate"), "model": parts.pop("model"), "cluster": parts.pop("cluster")}
