@@ -5,6 +5,7 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import replace
 
@@ -277,3 +278,36 @@ def test_a_longest_name_is_a_label_with_its_suffixes(server):
     plan = replace(server, estimate=replace(server.estimate, candidate=named))
     for one in yaml.safe_load_all(files_of(plan, "kubernetes")["nccl-test.yaml"]):
         assert len(one["metadata"]["name"]) <= 63
+
+
+@pytest.mark.parametrize(("engine", "ref"), [
+    ("llama.cpp", "b11549"), ("ik_llama.cpp", "8337e4cd3861406fc04e0854b1409cd1b027fbc9"),
+])  # fmt: skip
+def test_what_no_package_carries_is_built_from_one_state_of_its_source(engine, ref):
+    plan = a_plan(gpus=["rtx-4090"], limits={"engines": [engine]}, pins={"precision.weights": "q4_k_m"})
+    files = files_of(plan, "local")
+    assert re.search(rf"git -C {re.escape(engine)} fetch -q --depth 1 https://\S+ {ref}\n", files["install.sh"])
+    assert "-DGGML_CUDA=ON" in files["install.sh"]
+    assert f'export PATH="$PWD/{engine}/build/bin:$PATH"' in files["start.sh"]
+    assert "bash install.sh" in files["README.md"]
+
+
+def test_pytorchs_own_architectures_are_held_to_the_device(server, tmp_path):
+    text = files_of(server, "local")["install.sh"]
+    (code,) = [line for line in text.splitlines() if "get_arch_list" in line]
+    words = shlex.split(code)
+    stand_in = """
+class cuda:
+    get_arch_list = staticmethod(lambda: {archs!r})
+class version:
+    cuda = "13.0"
+class backends:
+    class cudnn:
+        version = staticmethod(lambda: 91300)
+__version__ = "2.14.0"
+"""
+    for archs, expected in ((["sm_80", "sm_90a"], 0), (["sm_80", "sm_86"], 4), (["sm_100", "sm_120"], 4), ([], 0)):
+        (tmp_path / "torch.py").write_text(stand_in.format(archs=archs))
+        said = subprocess.run([sys.executable, *words[1:]], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert said.returncode == expected, (archs, said.stderr)
+        assert "cuDNN 91300" in said.stdout

@@ -1,6 +1,6 @@
 """Quantises a checkpoint with llm-compressor and saves it beside: python quantize.py MODEL SCHEME FOLDER.
 
-SCHEME is one of awq, gptq, fp8 (blocks), fp8_channel, int8, nvfp4, mxfp4. Head and routers stay as they are.
+SCHEME is one of awq, gptq, fp8 (blocks), fp8_channel, int8, nvfp4, mxfp4, mxfp8. Head and routers stay as they are.
 As the examples of llm-compressor 0.14: awq, quantization_w4a16, quantization_w8a8_fp8, quantization_w4a4_fp4.
 """
 
@@ -27,7 +27,14 @@ CALIBRATION: dict[str, Any] = {
 
 def recipe_of(scheme: str) -> tuple[list[Any], bool]:
     """Return the modifiers of a scheme, and whether they look at text."""
-    plain = {"fp8": "FP8_BLOCK", "fp8_channel": "FP8_DYNAMIC", "nvfp4": "NVFP4", "mxfp4": "MXFP4", "int8": "W8A8"}
+    plain = {
+        "fp8": "FP8_BLOCK",
+        "fp8_channel": "FP8_DYNAMIC",
+        "nvfp4": "NVFP4",
+        "mxfp4": "MXFP4",
+        "mxfp8": "MXFP8",
+        "int8": "W8A8",
+    }
     if scheme == "awq":
         return [AWQModifier(), QuantizationModifier(targets=["Linear"], scheme="W4A16", ignore=KEPT)], True
     if scheme == "gptq":

@@ -190,6 +190,20 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{path} was changed by hand and stays: it starts the earlier plan; --diff shows what this one asks for",
         "{path} 被手工改过，保持不动：它启动的是先前的方案；--diff 显示新方案的差异",
     ),
+    "ollama_create": (
+        "once the server answers: `ollama create {name} -f Modelfile`, and ask for {name}",
+        "服务可用后运行 `ollama create {name} -f Modelfile`，然后以 {name} 请求",
+    ),
+    "fp8_recipe": (
+        (
+            "FP8 is Accelerate's recipe of torchao: matrices are multiplied in 8 bits, weights, gradients and states stay as planned; "
+            "Transformer Engine instead: set the backend of fp8_config to TE in accelerate.json and install transformer-engine[pytorch]"
+        ),
+        (
+            "FP8 采用 Accelerate 的 torchao 方案：矩阵以 8 位相乘，权重、梯度与优化器状态不变；"
+            "若用 Transformer Engine：把 accelerate.json 中 fp8_config 的 backend 设为 TE，并安装 transformer-engine[pytorch]"
+        ),
+    ),
     "purpose_test": ("tests the links between the devices", "测试设备间链路"),
     "purpose_program": ("run by the scripts", "由脚本运行"),
     "readme_test": (

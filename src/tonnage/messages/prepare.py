@@ -33,6 +33,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "nvcc of the same CUDA as torch: DeepSpeed builds its optimizer for the host when it starts",
         "与 torch 相同 CUDA 版本的 nvcc：DeepSpeed 启动时编译主机端优化器",
     ),
+    "architectures": (
+        "a wheel runs on the architectures that it was built for, and on later ones of the same generation",
+        "预编译包只能在其编译目标架构及同代更新的架构上运行",
+    ),
     "disk": ("disk: %s GiB free at %s", "磁盘：需空闲 %s GiB（%s）"),
     "power_lasts": ("the power limit lasts until the machine restarts", "功耗上限在重启后失效"),
 }

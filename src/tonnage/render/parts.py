@@ -12,7 +12,7 @@ from tonnage.plan.request import command
 from tonnage.render.network import link_test_lines
 from tonnage.render.prepare import prepare_script
 from tonnage.render.quote import shell_words
-from tonnage.render.scripts import script
+from tonnage.render.scripts import comment, script
 from tonnage.render.types import BundleFile, Role, Service
 from tonnage.render.weights import Weights
 from tonnage.units import format_bytes
@@ -31,7 +31,7 @@ def common_files(
         BundleFile(path=path, text=text, purpose=say("deploy.purpose_engine"))
         for path, text in sorted(service.files.items())
     )
-    install = (install_script(service),) if service.packages else ()
+    install = (install_script(service),) if has_install(service) else ()
     if service.weights is not None and service.weights.is_made:
         install = (*install, weights_script(service.weights))
     return (
@@ -54,15 +54,38 @@ def link_test(service: Service) -> BundleFile:
     )
 
 
+def has_install(service: Service) -> bool:
+    """Return whether there is something to install beside the bundle."""
+    return bool(service.packages) or service.build is not None
+
+
+def _torch_check(service: Service) -> list[str]:
+    """Return a line that holds PyTorch's own list of architectures to the device: a wheel may lack it."""
+    devices = service.candidate.cluster.node.devices
+    if not devices or service.vendor != "nvidia" or devices[0].compute_capability is None:
+        return []
+    capability = devices[0].compute_capability.replace(".", "")
+    code = (
+        "import re, sys, torch; held = torch.cuda.get_arch_list(); "
+        'print("torch", torch.__version__, "CUDA", torch.version.cuda, "cuDNN", torch.backends.cudnn.version(), *held); '
+        'numbers = [int(n) for n in re.findall(r"sm_(\\d+)", " ".join(held))]; '
+        f"sys.exit(4 if held and not any(n // 10 == {int(capability) // 10} and n <= {capability} for n in numbers) else 0)"
+    )
+    return [comment(say("prepare.architectures")), f".venv/bin/python -c {shell_words([code])}"]
+
+
 def install_script(service: Service) -> BundleFile:
     """Return the script that installs the engine beside it; run again it changes nothing."""
-    text = script(
-        say("deploy.install_purpose"),
-        (
+    lines: list[str] = []
+    if service.packages:
+        lines += [
             "test -x .venv/bin/python || python3 -m venv .venv",
             f".venv/bin/python -m pip install {shell_words(service.packages)}",
-        ),
-    )
+        ]
+        lines += _torch_check(service)
+    if service.build is not None:
+        lines += service.build.lines(service.vendor)
+    text = script(say("deploy.install_purpose"), lines)
     return BundleFile(path="install.sh", text=text, purpose=say("deploy.purpose_install"), is_executable=True)
 
 
@@ -83,7 +106,7 @@ def readme(service: Service, start: str, place: str, test: str, notes: tuple[str
         "",
         "```console",
         *(("$ bash prepare.sh",) if place != "skypilot" else ()),
-        *(("$ bash install.sh",) if service.packages and place in ("local", "systemd", "slurm") else ()),
+        *(("$ bash install.sh",) if has_install(service) and place in ("local", "systemd", "slurm") else ()),
         *(("$ bash weights.sh",) if service.weights is not None and service.weights.is_made else ()),
         f"$ {start}",
         "```",

@@ -17,6 +17,7 @@ from tonnage.messages import say
 from tonnage.model.types import Quantization
 from tonnage.plan.types import Plan
 from tonnage.render import network
+from tonnage.render.build import build_of, is_built
 from tonnage.render.quote import shell_words
 from tonnage.render.types import Probe, Role, Service
 from tonnage.render.weights import Weights, weights_of
@@ -136,7 +137,7 @@ def _job(plan: Plan, engine: str | None) -> Service:
         argv=launch.argv,
         env=launch.env,
         files={**launch.files, **sources},
-        packages=trainer.packages,
+        packages=(*trainer.packages, *(("torchao",) if _needs_torchao(trainer, candidate) else ())),
         image=trainer.image,
         secrets=("HF_TOKEN",),
         num_devices=len(devices),
@@ -146,12 +147,28 @@ def _job(plan: Plan, engine: str | None) -> Service:
         shared_memory_bytes=_SHARED_BYTES_PER_DEVICE * max(1, len(devices)),
         stop_seconds=_DRAIN_SECONDS + (storage.checkpoints_bytes or 0.0) / _SLOW_WRITE_BYTES_PER_S,
         weights=_setup(trainer, candidate),
-        notes=(*((trainer.note,) if trainer.note else ()), *_link_notes(candidate)),
+        notes=(
+            *((trainer.note,) if trainer.note else ()),
+            *((say("places.fp8_recipe"),) if _needs_torchao(trainer, candidate) else ()),
+            *_link_notes(candidate),
+        ),
         settings=network.settings_of(candidate, is_job=True),
         is_torch_job=launch.argv[0] in ("torchrun", "accelerate", "python"),
         has_collectives=network.has_collectives(candidate),
         model_folder=_folder_of(candidate),
     )
+
+
+def _needs_torchao(trainer: Trainer, candidate: Candidate) -> bool:
+    return candidate.precision.compute == "fp8" and trainer.name in ("transformers", "accelerate")
+
+
+def _with_host_experts(argv: tuple[str, ...], weights: Weights) -> tuple[str, ...]:
+    """Name the folder of the experts on the host, where it is another than the model's."""
+    if not weights.host_name or "--kt-weight-path" not in argv:
+        return argv
+    at = argv.index("--kt-weight-path") + 1
+    return (*argv[:at], weights.host_name, *argv[at + 1 :])
 
 
 def _folder_of(candidate: Candidate) -> str:
@@ -195,7 +212,11 @@ def _server(plan: Plan, host: str, port: int | None, num_replicas: int) -> Servi
         plan=plan,
         name=f"{slug_of(candidate.model.name)}-{slug_of(engine.name)}",
         role=Role.SERVER,
-        argv=(*launch.argv, *_late_port(facts.flags_at(host, at), at, num_replicas * num_machines), *node_words),
+        argv=(
+            *_with_host_experts(launch.argv, weights),
+            *_late_port(facts.flags_at(host, at), at, num_replicas * num_machines),
+            *node_words,
+        ),
         env={**launch.env, **facts.env_at(host, at)},
         files={
             **launch.files,
@@ -203,6 +224,7 @@ def _server(plan: Plan, host: str, port: int | None, num_replicas: int) -> Servi
             **_programs_of_nodes(candidate),
         },
         packages=facts.packages,
+        build=build_of(engine.name) if is_built(engine.name) else None,
         image=facts.image.get(vendor),
         image_program=facts.image_program,
         probe=Probe(
@@ -223,6 +245,11 @@ def _server(plan: Plan, host: str, port: int | None, num_replicas: int) -> Servi
         notes=(
             *((weights.note,) if weights.note else ()),
             *((say("places.servers_apart", num=num_machines),) if num_machines > 1 else ()),
+            *(
+                (say("places.ollama_create", name=slug_of(candidate.model.name)),)
+                if "Modelfile" in launch.files
+                else ()
+            ),
             *_link_notes(candidate),
         ),
         settings=network.settings_of(candidate, is_job=False),

@@ -12,6 +12,7 @@ from tonnage.nouns import noun
 if TYPE_CHECKING:
     from tonnage.estimate.types import Candidate
     from tonnage.plan.types import Plan
+    from tonnage.render.build import Build
     from tonnage.render.weights import Weights
 
 
@@ -74,6 +75,7 @@ class Service:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     files: Mapping[str, str] = field(default_factory=dict[str, str])  # beside the command
     packages: tuple[str, ...] = ()  # pip requirements of the engine where no image carries it
+    build: Build | None = None  # of a program that no package carries
     image: str | None = None  # None: the engine has no image that is known
     image_program: tuple[str, ...] = ()  # what stands for `argv[0]` in the image, where its path differs
     probe: Probe | None = None

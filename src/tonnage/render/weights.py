@@ -1,7 +1,8 @@
 """Where the weights that a plan assumes come from: the checkpoint itself, one that is known, or a conversion.
 
-Conversions as in llm-compressor 0.14 (`jobs/quantize.py`) and ggml-org/llama.cpp convert_hf_to_gguf.py,
-tools/quantize/README.md. Needs of a conversion are derived: the source is read once and held in host memory.
+Conversions as in llm-compressor 0.14 (`jobs/quantize.py`); ggml-org/llama.cpp convert_hf_to_gguf.py and
+tools/quantize/quantize.cpp; kt-kernel 0.7.2 kt_kernel/cli/commands/quant.py. Their options stand in `data/conversions.csv`.
+Needs of a conversion are derived: the source is read once and held in host memory.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tonnage.messages import say
 from tonnage.model import catalogue
 from tonnage.model.types import Model
 from tonnage.nouns import noun
+from tonnage.render.build import build_of
 from tonnage.render.quote import shell_words
 from tonnage.render.scripts import comment
 from tonnage.units import Bytes, Seconds, format_bytes, format_seconds
@@ -34,9 +36,11 @@ _ONLINE: Final = {
 }
 # Names of this tool's formats as `jobs/quantize.py` takes them.
 _SCHEMES: Final = {
-    "awq": "awq", "gptq": "gptq", "int4": "gptq", "int4_g32": "gptq", "fp8": "fp8", "fp8_tensor": "fp8_channel",
-    "fp8_channel": "fp8_channel", "int8": "int8", "nvfp4": "nvfp4", "mxfp4": "mxfp4",
+    "awq": "awq", "gptq": "gptq", "int4": "gptq", "fp8": "fp8", "fp8_tensor": "fp8_channel",
+    "fp8_channel": "fp8_channel", "int8": "int8", "nvfp4": "nvfp4", "mxfp4": "mxfp4", "mxfp8": "mxfp8",
 }  # fmt: skip
+_WIDE: Final = {"BF16": "bf16", "F16": "f16", "F32": "f32"}  # GGUF without blocks, as --outtype names it
+_KT_INPUTS: Final = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}  # choices of --input-type
 _READ_BYTES_PER_S: Final = 500e6  # a SATA SSD; the slower of disk and network is what a conversion waits for
 _GPTQ_SECONDS_PER_PARAMETER: Final = 2e-7  # order of magnitude: an hour for 20 billion parameters on one card
 
@@ -51,6 +55,7 @@ class Weights:
     disk_bytes: Bytes = 0.0
     host_bytes: Bytes = 0.0
     seconds: Seconds = 0.0
+    host_name: str = ""  # of the experts on the host, where an engine reads them from a place of their own
 
     @property
     def is_made(self) -> bool:
@@ -109,6 +114,8 @@ def weights_of(candidate: Candidate) -> Weights:
         return Weights(name=model.name)
     if engine in ("llama.cpp", "ik_llama.cpp", "ollama"):
         return _gguf(candidate)
+    if engine == "ktransformers":
+        return _host_experts(candidate)
     if checkpoint_format(model) == weights:
         return Weights(name=model.name)
     own = checkpoint_format(model)
@@ -162,27 +169,38 @@ def _compressed(candidate: Candidate) -> Weights:
 
 
 def _gguf(candidate: Candidate) -> Weights:
-    model, weights = candidate.model, candidate.precision.weights
-    kind = {"bf16": "BF16", "fp16": "F16", "fp32": "F32", "gguf_bf16": "BF16"}.get(weights, weights.upper())
+    model, weights, engine = candidate.model, candidate.precision.weights, candidate.engine
+    kind = {"bf16": "BF16", "fp16": "F16", "fp32": "F32", "gguf_bf16": "BF16", "mxfp4": "MXFP4_MOE"}.get(
+        weights, weights.upper()
+    )
     place = f"{FOLDER}/{_tail(model)}-{kind}.gguf"
     source, made = _needs(model, weights)
-    wide = f"{FOLDER}/{_tail(model)}-BF16.gguf"
+    wide = kind if kind in _WIDE else "BF16"
+    middle = f"{FOLDER}/{_tail(model)}-{wide}.gguf"
+    build = build_of("ik_llama.cpp" if engine == "ik_llama.cpp" else "llama.cpp")
     is_here = model.name.startswith("/")
     folder = shell_words([model.name]) if is_here else f"{FOLDER}/source"
-    convert = f"python3 llama.cpp/convert_hf_to_gguf.py {folder} --outtype bf16 --outfile "
+    hf = ".convert/bin/hf download"
+    maker = candidate.cluster.node.devices[0].vendor.lower() if candidate.cluster.node.devices else "cpu"
+    quantize = f"test -e {shell_words([place])} || {build.folder}/build/bin/llama-quantize {shell_words([middle, place, kind])}"
     lines = (
         f"mkdir -p {FOLDER}; test -e {shell_words([place])} && exit 0",
+        "test -x .convert/bin/python || python3 -m venv .convert",
+        ".convert/bin/python -m pip install huggingface_hub",
         comment(say("deploy.gguf_repository", kind=kind)),
         'if [ -n "${GGUF_REPO:-}" ]; then',
-        f"  hf download \"$GGUF_REPO\" --include '*{kind}*.gguf' --local-dir {FOLDER}",
+        f"  {hf} \"$GGUF_REPO\" --include '*{kind}*.gguf' --local-dir {FOLDER}",
         f"  first=$(find {FOLDER} -iname '*{kind}*.gguf' | sort | head -n 1)",
-        f'  ln -s "$(basename "$first")" {shell_words([place])}; exit 0',
+        f'  ln -s "${{first#{FOLDER}/}}" {shell_words([place])}; exit 0',
         "fi",
-        "test -d llama.cpp || git clone --depth 1 https://github.com/ggml-org/llama.cpp",
-        "python3 -m pip install -r llama.cpp/requirements/requirements-convert_hf_to_gguf.txt",
-        *(() if is_here else (f"hf download {shell_words([model.name])} --local-dir {folder}",)),
-        convert + shell_words([wide if kind != "BF16" else place]),
-        *(() if kind == "BF16" else (f"llama-quantize {shell_words([wide, place, kind])}",)),
+        *(build.lines(maker) if kind not in _WIDE else build.source_lines),
+        f".convert/bin/python -m pip install -r {build.folder}/requirements/requirements-convert_hf_to_gguf.txt",
+        *(() if is_here else (f"{hf} {shell_words([model.name])} --local-dir {folder}",)),
+        (
+            f"test -e {shell_words([middle])} || .convert/bin/python {build.folder}/convert_hf_to_gguf.py {folder} "
+            f"--outtype {_WIDE[wide]} --outfile {shell_words([middle])}"
+        ),
+        *(() if kind in _WIDE else (quantize,)),
     )
     made_weights = Weights(
         name=place,
@@ -192,6 +210,48 @@ def _gguf(candidate: Candidate) -> Weights:
         seconds=(2 * source + 2 * made) / _READ_BYTES_PER_S,
     )
     return _with_head(made_weights, model, weights)
+
+
+def _host_experts(candidate: Candidate) -> Weights:
+    """Return a folder with the checkpoint, which kt-kernel reads itself, and one with experts for the host's AMX units."""
+    model, weights = candidate.model, candidate.precision.weights
+    own = checkpoint_format(model)
+    is_here = model.name.startswith("/")
+    folder = model.name if is_here else f"{FOLDER}/{_tail(model)}"
+    source = float(sum(weights_bytes(model, own if own in _PLAIN else weights).values()))
+    fetch = (
+        "test -x .convert/bin/python || python3 -m venv .convert",
+        ".convert/bin/python -m pip install huggingface_hub",
+        f".convert/bin/hf download {shell_words([model.name])} --local-dir {shell_words([folder])}",
+    )
+    lines = (
+        () if is_here else (f"test -e {shell_words([folder])}/config.json || {{", *(f"  {one}" for one in fetch), "}")
+    )
+    method = next((one for one in ("int4", "int8") if weights.startswith(one)), None)
+    if method is None or own not in _KT_INPUTS:
+        found = Weights(
+            name=folder, host_name=folder, lines=lines, disk_bytes=source, seconds=source / _READ_BYTES_PER_S
+        )
+        return _with_head(found, model, weights) if lines else found
+    experts = f"{FOLDER}/{_tail(model)}-{method}"
+    made = float(sum(weights_bytes(model, weights).values()))
+    host = candidate.cluster.node.host
+    words = ["kt", "quant", folder, "--method", method, "--output", f"{experts}.part", "--input-type", _KT_INPUTS[own],
+             "--cpu-threads", str(host.num_cores), "--numa-nodes", "1", "--yes"]  # fmt: skip
+    found = Weights(
+        name=folder,
+        host_name=experts,
+        lines=(
+            *lines,
+            f"test -e {shell_words([experts])} && exit 0",
+            f".venv/bin/{shell_words(words)}",
+            f"mv {shell_words([f'{experts}.part', experts])}",
+        ),
+        disk_bytes=source + made,
+        host_bytes=2 * source / max(model.num_layers, 1) + made,
+        seconds=2 * (source + made) / _READ_BYTES_PER_S,
+    )
+    return _with_head(found, model, weights)
 
 
 def _with_head(found: Weights, model: Model, weights: str) -> Weights:

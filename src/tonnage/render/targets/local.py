@@ -20,10 +20,11 @@ def bundle(service: Service) -> Bundle:
 def start_script(service: Service) -> BundleFile:
     """Return the script that replaces itself with the service, so that signals reach it."""
     found = start_lines(service)
+    programs = ".venv/bin" if service.build is None else service.build.programs
     text = script(
         say("deploy.start_purpose", name=service.name),
         (
-            'export PATH="$PWD/.venv/bin:$PATH"  # where install.sh installs the engine',
+            f'export PATH="$PWD/{programs}:$PATH"  # where install.sh installs the engine',
             *exports(service.env),
             *setting_lines(service.settings),
             *found,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tonnage.errors import RequestError
 from tonnage.messages import say
-from tonnage.render.parts import common_files
+from tonnage.render.parts import common_files, has_install
 from tonnage.render.quote import to_yaml
 from tonnage.render.scripts import comment
 from tonnage.render.targets.local import start_script
@@ -98,7 +98,7 @@ def task(service: Service) -> dict[str, Any]:
         "resources": resources,
         "secrets": dict.fromkeys(service.secrets),
     }
-    setup = [*(["bash install.sh"] if service.packages else [])]
+    setup = [*(["bash install.sh"] if has_install(service) else [])]
     if service.weights is not None and service.weights.is_made:
         setup.append("bash weights.sh")
     if setup:
