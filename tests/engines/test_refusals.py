@@ -249,3 +249,14 @@ def test_traits_say_what_a_candidate_is():
         "several_devices", "several_nodes", "engine:transformers", "compute:bf16",
     }  # fmt: skip
     assert "trains_all" not in traits_of_candidate(one)
+
+
+def test_a_plan_says_what_deploy_would_refuse():
+    asked = make_request(
+        "google/gemma-3-27b-it", goal="pretrain", gpus=["h100-sxm5:8"], limits={"engines": ["megatron"]},
+        load={"tokens": 10**9},
+    )  # fmt: skip
+    plan = api.plan(asked).plans[0]
+    assert any("does not start it: layers with windows" in text for text in plan.warnings)
+    with pytest.raises(RequestError, match="layers with windows"):
+        service_of(plan)

@@ -262,6 +262,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "least_memory": ("does with {memory} a device", "每卡 {memory} 即够"),
     "breaks": ("breaks {limit}", "不满足 {limit}"),
     # why not
+    "not_started": ("tonnage deploy does not start it: {reason}", "tonnage deploy 不会启动它：{reason}"),
     "short_device": (
         "{short} short on the device: needs {used} of {capacity}",
         "显存缺 {short}：需要 {used}，只有 {capacity}",

@@ -137,6 +137,8 @@ def _warnings(estimate: Estimate) -> Iterator[str]:
         yield say("plan.drive_wear", step=format_bytes(held), day=daily)
     yield from _torch_of(estimate)
     yield from estimate.provenance.warnings
+    if not isinstance(estimate.candidate.workload, Serving):
+        yield from _not_started(estimate)
 
 
 def _torch_of(estimate: Estimate) -> Iterator[str]:
@@ -155,6 +157,16 @@ def _torch_of(estimate: Estimate) -> Iterator[str]:
         yield say("today.driver_torch", version=version, driver=node.driver, branch=needed)
     else:
         yield say("today.card_torch", version=version, name=card.name)
+
+
+def _not_started(estimate: Estimate) -> Iterator[str]:
+    """Say why the software that a plan of training names has no launch for it: the estimate holds all the same."""
+    from tonnage.engines import find_trainer  # noqa: PLC0415  serving does without
+
+    trainer = find_trainer(estimate.candidate.engine)
+    refusal = trainer.refuses(estimate.candidate) if trainer else None
+    if refusal is not None:
+        yield say("plan.not_started", reason=refusal.reason)
 
 
 def _label(estimate: Estimate) -> str:
