@@ -307,7 +307,7 @@ def deepspeed(root: Path) -> Iterator[Option]:
             yield Option(f"{prefix}.{alias}", "", "", f"deepspeed/runtime/{file}")
     yield Option(zero, "DeepSpeedZeroConfig", "", "deepspeed/runtime/zero/config.py")
     swap = "deepspeed/runtime/swap_tensor/constants.py"
-    for name in re.findall(r'^AIO_\w+ = "(\w+)"', (root / swap).read_text(encoding="utf-8"), re.MULTILINE):
+    for name in re.findall(r'^AIO\w* = "(\w+)"', (root / swap).read_text(encoding="utf-8"), re.MULTILINE):
         yield Option("aio" if name == "aio" else f"aio.{name}", "", "", swap)
 
 

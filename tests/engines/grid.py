@@ -66,7 +66,10 @@ def trainings(engine: str) -> Iterator[Candidate]:
                     recompute_every=2, micro_batch_size=2, tokens=None, cluster=cluster(nodes=2),
                     settings=EngineSettings(has_fused_loss=True, has_compile=True),
                 )  # fmt: skip
-            for offload in (Offload(optimizer=True), Offload(optimizer=True, parameters=True)):
+            for offload in (
+                Offload(optimizer=True), Offload(optimizer=True, parameters=True),
+                Offload(optimizer=True, parameters=True, optimizer_nvme=True, parameters_nvme=True),
+            ):  # fmt: skip
                 yield training(
                     model, "full", engine=engine, layout=layout, precision=RECIPES["master"], offload=offload,
                     recompute=Recompute.SELECTIVE, settings=EngineSettings(recompute_modules=("core_attn", "mlp")),

@@ -112,6 +112,7 @@ MAKE: dict[str, Any] = {
     "no_flash_attention": lambda one: with_settings(one, has_flash_attention=False),
     "offload_optimizer": lambda one: with_offload(one, optimizer=True),
     "offload_parameters": lambda one: with_offload(one, parameters=True),
+    "offload_nvme": lambda one: with_offload(one, optimizer=True, parameters=True, optimizer_nvme=True),
     "experts_on_host": lambda one: with_offload(one, num_cpu_expert_layers=4),
 }  # fmt: skip
 

@@ -29,7 +29,8 @@ TRAINED = {
     "torchtitan": (
         *LAYOUT, "layout.zero_stage", "micro_batch_size", "recompute", "offload.parameters", "settings.has_compile",
     ),
-    "deepspeed": ("layout.zero_stage", "micro_batch_size", "precision.compute", "offload.optimizer", "offload.parameters"),
+    "deepspeed": ("layout.zero_stage", "micro_batch_size", "precision.compute", "offload.optimizer", "offload.parameters",
+                  "offload.optimizer_nvme", "offload.parameters_nvme"),
     "accelerate": ("layout.zero_stage", "offload.parameters"),
 }  # fmt: skip
 FILES = {"deepspeed": "deepspeed.json", "accelerate": "accelerate.json"}

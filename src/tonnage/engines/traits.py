@@ -103,6 +103,7 @@ def traits_of_candidate(candidate: Candidate) -> frozenset[str]:
         ("offload_optimizer", offload.optimizer),
         ("offload_parameters", offload.parameters),
         ("offload_activations", offload.activations),
+        ("offload_nvme", offload.optimizer_nvme or offload.parameters_nvme),
         ("experts_on_host", offload.num_cpu_expert_layers),
         ("layers_on_host", offload.num_cpu_layers),
         ("no_flash_attention", not settings.has_flash_attention),
