@@ -107,7 +107,8 @@ def _memory(refused: Rejection) -> str:
         return refused.reason
     held = refused.estimate.footprint
     is_host = held.host_total.high - held.host_capacity_bytes > max(held.total.high - held.capacity_bytes, 0.0)
-    pools = sorted((p for p in held.pools if p.is_on_host is is_host), key=lambda pool: pool.bytes, reverse=True)
+    shown = (pool for pool in held.pools if held.is_shared or pool.is_on_host is is_host)
+    pools = sorted(shown, key=lambda pool: pool.bytes, reverse=True)
     listed = say("plan.comma").join(f"{share_label('pool', pool.name)} {format_bytes(pool.bytes)}" for pool in pools)
     return say("plan.memory_line", reason=refused.reason, pools=listed)
 
@@ -167,7 +168,7 @@ def _interval(interval: Interval | None) -> str:
 
 def _gib(held: Footprint) -> str:
     """Write what a device holds of what it has; where only the best estimate fits, its need and the upper end."""
-    total, capacity = held.total, f"{held.capacity_bytes / GIB:.1f} GiB"
+    total, capacity = held.taken, f"{held.capacity_bytes / GIB:.1f} GiB"
     if held.fits and total.high > held.capacity_bytes:
         least = total.best if held.least_bytes is None else held.least_bytes
         return say("plan.up_to", used=f"{least / GIB:.1f}", high=f"{total.high / GIB:.1f}", capacity=capacity)

@@ -354,4 +354,5 @@ def _footprint(candidate: Candidate, needs: ServingMemory) -> Footprint:
         host_capacity_bytes=candidate.cluster.node.host.memory_bytes,
         host_total=Interval.around(host, needs.relative_error),
         allocated_bytes=None if allocated is None else float(allocated),
+        is_shared=candidate.cluster.node.devices[0].is_unified_memory,
     )

@@ -151,12 +151,27 @@ class Footprint:
     least_bytes: float | None = (
         None  # what is left once a full device is given its cached segments back; None: the total
     )
+    is_shared: bool = False  # device and host have one memory: what lies on the host takes room from the device
+
+    @property
+    def taken(self) -> Interval:
+        """Return what is taken of the device's memory, with the host's share where both have one.
+
+        Cached segments, the total less the least, go before the memory is full.
+        """
+        host = self.host_total.best
+        if not self.is_shared or not host:
+            return self.total
+        least = self.total.best if self.least_bytes is None else self.least_bytes
+        best = min(self.total.best + host, max(float(self.capacity_bytes), least + host))
+        low, high = (bound / self.total.best for bound in (self.total.low, self.total.high))
+        return Interval(best=best, low=best * low, high=best * high)
 
     @property
     def short_by_bytes(self) -> int:
         """Bytes missing on the device or the host at the best estimate; 0 when it fits."""
         return max(
-            0, round(self.total.best - self.capacity_bytes), round(self.host_total.best - self.host_capacity_bytes)
+            0, round(self.taken.best - self.capacity_bytes), round(self.host_total.best - self.host_capacity_bytes)
         )
 
     @property
@@ -167,7 +182,7 @@ class Footprint:
     @property
     def fits_surely(self) -> bool:
         """Whether the upper end of the interval fits as well."""
-        return self.total.high <= self.capacity_bytes and self.host_total.high <= self.host_capacity_bytes
+        return self.taken.high <= self.capacity_bytes and self.host_total.high <= self.host_capacity_bytes
 
 
 class EngineAccounting(Protocol):

@@ -177,9 +177,9 @@ def _label(estimate: Estimate) -> str:
 def why_short(estimate: Estimate) -> str:
     """Say what is missing: on the device, or in host memory, whichever is more."""
     held = estimate.footprint
-    device, host = held.total.best - held.capacity_bytes, held.host_total.best - held.host_capacity_bytes
+    device, host = held.taken.best - held.capacity_bytes, held.host_total.best - held.host_capacity_bytes
     short, used, capacity, name = (
-        (device, held.total.best, held.capacity_bytes, "plan.short_device")
+        (device, held.taken.best, held.capacity_bytes, "plan.short_device")
         if device >= host
         else (host, held.host_total.best, held.host_capacity_bytes, "plan.short_host")
     )

@@ -30,8 +30,8 @@ def _used(estimate: Estimate, limits: Limits) -> Iterator[tuple[str, float]]:
     """Yield each limit with the part of it that is taken; what is not limited, or not known, takes nothing."""
     held, performance, cost = estimate.footprint, estimate.performance, estimate.cost
     load = estimate.candidate.workload
-    yield "device", held.total.high / held.capacity_bytes
-    if held.host_total.best > 0:
+    yield "device", held.taken.high / held.capacity_bytes
+    if held.host_total.best > 0 and not held.is_shared:
         yield "host", held.host_total.high / held.host_capacity_bytes
     spot = cost.spot
     job = spot.wall_seconds if limits.is_spot and spot is not None else performance.job_seconds

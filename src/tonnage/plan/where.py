@@ -99,11 +99,13 @@ _NDR_PCIE: Final = 5  # a 400 Gb/s adapter fills a PCIe 5 x16 slot
 def _host(where: Where, devices: tuple[Device, ...]) -> Host:
     """Return the host that was named; else the usual one, or for unified memory the device's own memory."""
     first = devices[0]
-    if where.host is not None:
-        return parse_host(where.host, "--host")
-    if first.is_unified_memory:
+    named = None if where.host is None else parse_host(where.host, "--host")
+    if first.is_unified_memory:  # of a host that is named the cores and the drive count
         name, rate = first.name, first.bandwidth_bytes_per_s
-        return Host(name=name, memory_bytes=first.memory_bytes, bandwidth_bytes_per_s=rate, source=first.source)
+        own = Host(name=name, memory_bytes=first.memory_bytes, bandwidth_bytes_per_s=rate, source=first.source)
+        return own if named is None else replace(own, num_cores=named.num_cores, drive=named.drive)
+    if named is not None:
+        return named
     return default_host(usual_host_of(devices))
 
 

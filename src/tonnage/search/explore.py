@@ -276,9 +276,10 @@ def _over(walk: _Walk, engine: Engine, load: ServingLoad) -> tuple[float, float,
     needed = engine.accounting.memory(load)
     device, host = float(needed.device_bytes()), float(needed.host_bytes())
     part = needed.relative_error
-    over_device = device * (1 + part) - float(needed.capacity_bytes)
+    taken = device + host * load.is_unified_memory
+    over_device = taken * (1 + part) - float(needed.capacity_bytes)
     over_host = host * (1 + part) - float(load.host_memory_bytes)
-    return over_device, over_host, part * max(device, host)
+    return over_device, over_host, part * max(taken, host)
 
 
 def _smaller_cache(walk: _Walk, candidate: Candidate, engine: Engine, caches: Sequence[str]) -> Iterator[Candidate]:
@@ -295,6 +296,8 @@ def _moved(walk: _Walk, candidate: Candidate, engine: Engine, load: ServingLoad,
     """Move as few layers' experts to the host as make it fit; for a dense model, whole layers."""
     fixed, placements, layers = walk.fixed, engine.traits.placements, candidate.model.num_layers
     if not fixed.may_offload or fixed.holds("offload.num_cpu_expert_layers", "offload.num_cpu_layers"):
+        return
+    if load.is_unified_memory:
         return
     has_experts = num_experts(candidate.model) > 0
     if has_experts and "experts_cpu" in placements:

@@ -120,6 +120,7 @@ class Grid:
         self.constants = training_constants()
         self.columns = grid_columns(space)
         self.alive, self.ruled_out = may_be(space, self.columns)
+        self.is_shared = self.case.device.is_unified_memory  # what lies on the host takes room from the device
 
     def memory(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the bytes of the fullest device and of a host, layouts down, ways across."""
@@ -128,8 +129,13 @@ class Grid:
         shape = (len(rows), self.space.shape[1])
         device = np.broadcast_to(ranks[0].total, shape)
         host = np.broadcast_to(ranks[0].host_total, shape)
+        least = np.broadcast_to(ranks[0].least, shape)
         for other in ranks[1:]:
             device, host = np.maximum(device, other.total), np.maximum(host, other.host_total)
+            least = np.maximum(least, other.least)
+        if self.is_shared:
+            full = np.maximum(self.case.device.memory_bytes, least + host)
+            device = np.where(host > 0, np.minimum(device + host, full), device)
         return device, host
 
     def needs(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -141,7 +147,7 @@ class Grid:
         least, device, host = (
             np.broadcast_to(np.maximum.reduce(np.broadcast_arrays(*same)), shape) for same in zip(*parts, strict=True)
         )
-        return least, device, host
+        return least + host * self.is_shared, device + host * self.is_shared, host
 
     def rates(
         self, rows: np.ndarray, case: TrainingCase | None = None, constants: Constants | None = None
@@ -274,7 +280,8 @@ def fastest_on_each(
             if cannot(ways, load.kind, cluster) is None:
                 staged = is_staged(case_of(Candidate(model=model, workload=load, cluster=cluster, engine=ways.name)))
                 has_eight = bool(first.flop_per_s.get("fp8"))
-                key = compute_type(cluster), first.num_multiprocessors is None, staged, has_eight
+                is_shared = first.is_unified_memory
+                key = compute_type(cluster), first.num_multiprocessors is None, staged, has_eight, is_shared
                 groups.setdefault(key, []).append(number)
         for numbers in groups.values():
             some = [clusters[n] for n in numbers]

@@ -312,6 +312,7 @@ def estimate_training(candidate: Candidate) -> Estimate:
         host_capacity_bytes=candidate.cluster.node.host.memory_bytes,
         host_total=spread(float(result.host_bytes), held),
         least_bytes=float(result.least_bytes),
+        is_shared=case.device.is_unified_memory,
     )
     step = spread(float(result.step_seconds), timed)
     num_devices = candidate.layout.num_devices

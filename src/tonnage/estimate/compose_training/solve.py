@@ -45,11 +45,16 @@ def _ranks(job: Job, columns: Mapping[str, Any]) -> list[tuple[Any, Any]]:
 
 
 def _corrected(job: Job, held: Memory) -> Any:
-    """Return the total with what is modelled scaled, cached segments given back before the device runs out."""
+    """Return the total with what is modelled scaled, cached segments given back before the device runs out.
+
+    Where device and host have one memory, what lies on the host counts as well.
+    """
+    host = held.host_total if job.case.device.is_unified_memory else 0.0
     if job.modelled_ratio == 1.0:
-        return held.total
+        full = np.maximum(job.case.device.memory_bytes, held.least + host)
+        return np.minimum(held.total + host, full) if np.any(host) else held.total
     counted = sum(held.pools[name] for name in COUNTED)
-    total = counted + job.modelled_ratio * (held.total - counted)
+    total = counted + job.modelled_ratio * (held.total - counted) + host
     cached = job.modelled_ratio * held.pools.get("fragmentation", 0.0)
     return np.maximum(total - cached, np.minimum(total, job.case.device.memory_bytes))
 
@@ -63,7 +68,7 @@ def _of_pipeline(case: TrainingCase, x: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def needed_bytes(job: Job) -> float:
-    """Return the least memory of a device that a job fits, host memory aside.
+    """Return the least memory of a device that a job fits, host memory aside unless the device has no other.
 
     Notes
     -----
@@ -75,6 +80,8 @@ def needed_bytes(job: Job) -> float:
     ranks = _of_pipeline(job.case, x)
     held = [rank_memory(boundless, c, x, rank, "driver") for rank in ranks]
     needs = [float(one.least if job.margin == 1.0 else one.total) for one in held]
+    if job.case.device.is_unified_memory:
+        needs = [need + float(one.host_total) for need, one in zip(needs, held, strict=True)]
     counted = [sum(float(one.pools[name]) for name in COUNTED) for one in held]
     return job.margin * max(n + job.modelled_ratio * (need - n) for n, need in zip(counted, needs, strict=True))
 
