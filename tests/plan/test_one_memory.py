@@ -25,7 +25,8 @@ def test_device_and_host_fit_one_memory(gpu, words):
         least = held.total.best if held.least_bytes is None else held.least_bytes
         assert least + held.host_total.best <= held.capacity_bytes * 1.001
         offload = plan.estimate.candidate.offload
-        assert not (offload.num_cpu_layers or offload.num_cpu_expert_layers)
+        assert not offload.num_cpu_layers
+        assert not offload.num_cpu_expert_layers
 
 
 def test_moving_the_optimizer_to_the_host_gains_nothing():
