@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from tonnage import datafiles
 from tonnage.engines.elastic import (
     LEARNING_RATES,
     PORT,
@@ -18,6 +19,7 @@ from tonnage.engines.elastic import (
     torchrun_words,
     training_of,
 )
+from tonnage.engines.transformers.attention import attention_implementation
 from tonnage.engines.types import Late, Launch
 from tonnage.estimate.types import Candidate, Recompute
 from tonnage.workload.types import TrainingKind
@@ -89,6 +91,15 @@ def training_arguments(candidate: Candidate) -> dict[str, Any]:
     }
 
 
+def _attention(candidate: Candidate) -> str:
+    """Return the attention that the device runs, of what the bundle installs."""
+    devices = candidate.cluster.node.devices
+    is_nvidia = bool(devices) and devices[0].vendor.lower() == "nvidia"
+    capability = float(devices[0].compute_capability or 0) if is_nvidia else None
+    packages = datafiles.table("engines/transformers.toml")["trainer"].get("packages", ())
+    return attention_implementation(capability, packages, has_flash_attention=candidate.settings.has_flash_attention)
+
+
 def job_file(candidate: Candidate, **arguments: Any) -> str:
     """Return the job: what to train, how the model is loaded, and the Trainer's own arguments."""
     workload = training_of(candidate)
@@ -99,7 +110,7 @@ def job_file(candidate: Candidate, **arguments: Any) -> str:
         "seq_len": workload.seq_len,
         "data": "data",
         "dtype": _DTYPES.get(candidate.precision.weights, "bfloat16"),
-        "attn_implementation": "sdpa" if candidate.settings.has_flash_attention else "eager",
+        "attn_implementation": _attention(candidate),
     }
     if is_adapter(candidate):
         job["lora"] = {"r": workload.lora_rank, "lora_alpha": 2 * workload.lora_rank, **lora_targets(candidate)}
