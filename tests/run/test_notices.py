@@ -22,15 +22,18 @@ def soon(seconds):
     return datetime.now(tz=UTC) + timedelta(seconds=seconds)
 
 
+TIMES = {
+    "aliyun": "/latest/meta-data/instance/spot/termination-time",
+    "tencent": "/latest/meta-data/spot/termination-time",
+}
+
+
 class Metadata(BaseHTTPRequestHandler):
     cloud, is_taken = "aws", False
 
     def do_PUT(self):
-        if (
-            self.cloud == "aws"
-            and self.path == "/latest/api/token"
-            and self.headers["X-aws-ec2-metadata-token-ttl-seconds"]
-        ):
+        life = {"aws": "X-aws-ec2-metadata-token-ttl-seconds", "aliyun": "X-aliyun-ecs-metadata-token-ttl-seconds"}
+        if self.path == "/latest/api/token" and self.headers[life.get(self.cloud, "none")]:
             self.answer("secret")
         else:
             self.send_error(404)
@@ -57,6 +60,13 @@ class Metadata(BaseHTTPRequestHandler):
         ):
             event = {"EventType": "Preempt", "NotBefore": format_datetime(soon(40), usegmt=True)}
             self.answer(json.dumps({"DocumentIncarnation": 1, "Events": [event] if self.is_taken else []}))
+        elif self.cloud == "tencent" and path == "/latest/meta-data/instance-id":
+            self.answer("ins-1")
+        elif self.is_taken and path == TIMES.get(self.cloud):
+            if self.cloud == "aliyun" and headers["X-aliyun-ecs-metadata-token"] != "secret":
+                self.send_error(403)
+            else:
+                self.answer(soon(100).strftime("%Y-%m-%dT%H:%M:%SZ"))
         else:
             self.send_error(404)
 
@@ -81,7 +91,10 @@ def metadata():
     thread.join()
 
 
-@pytest.mark.parametrize(("cloud", "least", "most"), [("aws", 100, 111), ("gcp", 10, 30), ("azure", 20, 31)])
+@pytest.mark.parametrize(
+    ("cloud", "least", "most"),
+    [("aws", 100, 111), ("gcp", 10, 30), ("azure", 20, 31), ("aliyun", 80, 91), ("tencent", 80, 91)],
+)
 def test_a_notice_is_read(metadata, cloud, least, most):
     handler, url = metadata
     handler.cloud = cloud
@@ -92,7 +105,9 @@ def test_a_notice_is_read(metadata, cloud, least, most):
     assert least < notice.seconds_left < most
 
 
-@pytest.mark.parametrize("other", [("aws", "gcp"), ("gcp", "azure"), ("azure", "aws")])
+@pytest.mark.parametrize(
+    "other", [("aws", "gcp"), ("gcp", "azure"), ("azure", "aws"), ("aws", "aliyun"), ("aliyun", "tencent")]
+)
 def test_another_cloud_does_not_answer(metadata, other):
     handler, url = metadata
     handler.cloud = other[0]

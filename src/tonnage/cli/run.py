@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @click.option(
     "--spot",
     "cloud",
-    type=click.Choice(("off", "auto", "aws", "gcp", "azure")),
+    type=click.Choice(("off", "auto", "aws", "gcp", "azure", "aliyun", "tencent")),
     default="off",
     show_default=True,
     help="Stop with a checkpoint when this cloud announces that it takes the machine.",

@@ -2,7 +2,9 @@
 
 Sources: Amazon EC2 User Guide, "Spot Instance interruption notices" (`spot/instance-action` 404 or JSON with action and
 time; session token by PUT, every 5 s); Google Compute Engine, "Create and use preemptible VMs" (`instance/preempted`
-TRUE or FALSE, 30 s); Azure, "Scheduled Events for Linux VMs" (`EventType` Preempt, `NotBefore`, 30 s and more).
+TRUE or FALSE, 30 s); Azure, "Scheduled Events for Linux VMs" (`EventType` Preempt, `NotBefore`, 30 s and more); Alibaba
+Cloud ECS, "Query the interruption events of preemptible instances" (`instance/spot/termination-time`, a time or nothing);
+Tencent Cloud CVM, "Querying instance metadata" (`spot/termination-time`, a time or 404).
 """
 
 from __future__ import annotations
@@ -21,11 +23,13 @@ from tonnage.nouns import noun
 
 __all__ = ["CLOUDS", "Notice", "read_notice", "watch_notices"]
 
-CLOUDS: Final = ("aws", "gcp", "azure")
+CLOUDS: Final = ("aws", "gcp", "azure", "aliyun", "tencent")
 _ADDRESS: Final = {
     "aws": "http://169.254.169.254",
     "gcp": "http://metadata.google.internal",
     "azure": "http://169.254.169.254",
+    "aliyun": "http://100.100.100.200",
+    "tencent": "http://metadata.tencentyun.com",
 }
 _TIMEOUT_SECONDS: Final = 1.0
 _EVERY_SECONDS: Final = 5.0
@@ -51,7 +55,8 @@ def read_notice(cloud: str, url: str | None = None) -> Notice | None:
         Nothing answers there: another cloud, or none.
     """
     base = (url or _ADDRESS[cloud]).rstrip("/")
-    return {"aws": _aws, "gcp": _gcp, "azure": _azure}[cloud](base)
+    ask = {"aws": _aws, "gcp": _gcp, "azure": _azure, "aliyun": _aliyun, "tencent": _tencent}
+    return ask[cloud](base)
 
 
 def _aws(base: str) -> Notice | None:
@@ -82,6 +87,24 @@ def _azure(base: str) -> Notice | None:
         if isinstance(one, dict) and one.get("EventType") in ("Preempt", "Terminate"):
             return Notice(cloud="azure", seconds_left=_left(_mail_date(one.get("NotBefore"))))
     return None
+
+
+def _aliyun(base: str) -> Notice | None:
+    ask = {"X-aliyun-ecs-metadata-token-ttl-seconds": "60"}
+    token = _get(f"{base}/latest/api/token", ask, method="PUT")
+    if token is None:
+        raise OSError("no token")
+    text = _get(f"{base}/latest/meta-data/instance/spot/termination-time", {"X-aliyun-ecs-metadata-token": token})
+    when = _iso(text.strip()) if text else None
+    return None if when is None else Notice(cloud="aliyun", seconds_left=_left(when))
+
+
+def _tencent(base: str) -> Notice | None:
+    if _get(f"{base}/latest/meta-data/instance-id", {}) is None:
+        raise OSError("not there")
+    text = _get(f"{base}/latest/meta-data/spot/termination-time", {})
+    when = _iso(text.strip()) if text else None
+    return None if when is None else Notice(cloud="tencent", seconds_left=_left(when))
 
 
 def _get(url: str, headers: dict[str, str], method: str = "GET") -> str | None:
