@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # each verb imports what it needs when it is called
     from pathlib import Path
 
     from tonnage.calibrate.teach import Finding
+    from tonnage.diagnose.doctor.types import Check
     from tonnage.diagnose.lint.types import Report
     from tonnage.diagnose.types import Diagnosis
     from tonnage.estimate.fit import Fit
@@ -50,6 +51,7 @@ __all__ = [
     "deploy",
     "describe_model",
     "diagnose",
+    "doctor",
     "explain",
     "find_gpus",
     "fits_by_trace",
@@ -903,3 +905,46 @@ def lint_fixes(report: Report) -> Mapping[str, tuple[str, str, int]]:
         new, num = apply_edits(plain, [f.edit for f in report.findings if f.file == name and f.edit], name)
         found[name] = (text, new.replace("\n", newline), num)
     return found
+
+
+def doctor(
+    plan: Plan | None = None, *, folder: str = ".", place: str = "local", is_measured: bool = False
+) -> tuple[Check, ...]:
+    """Hold this machine against what a plan needs; nothing is changed.
+
+    Parameters
+    ----------
+    plan : Plan
+        What is to run here; without one only faults are told.
+    folder : str
+        Where weights and checkpoints are to lie.
+    place : str
+        A name of `render.targets.PLACES`: containers need the toolkit.
+    is_measured : bool
+        Measure memory, disk and the cards' memory too.
+
+    Returns
+    -------
+    tuple of Check
+        Each with what is required, what was found, the verdict and how to mend.
+
+    Raises
+    ------
+    RequestError
+        No such folder.
+    """
+    from pathlib import Path
+
+    from tonnage.diagnose.doctor import examine, needs_of
+    from tonnage.diagnose.doctor.types import Needs
+    from tonnage.errors import RequestError
+    from tonnage.probe.machine import read_machine
+    from tonnage.render.targets import find_place
+
+    find_place(place)
+    where = Path(folder)
+    if not where.is_dir():
+        raise RequestError("is not a folder", where=folder[:200], fix="name one that is there with --folder")
+    needs = Needs() if plan is None else needs_of(plan, place=place)
+    readings = read_machine(where.resolve(), wanted=needs.packages, is_measured=is_measured)
+    return examine(readings, needs)

@@ -33,6 +33,7 @@ VERBS: tuple[str, ...] = (
     "stop",
     "diagnose",
     "lint",
+    "doctor",
     "bench",
     "verify",
     "simulate",
