@@ -67,8 +67,8 @@ test-contracts: $(VENV)/.test .venv-sky/.installed ## hold what is rendered agai
 	@.venv-sky/bin/python -m pip install -q 'skypilot==0.14.1'
 	@touch $@
 
-faults: $(VENV)/.test ## hurt runs of a job without PyTorch in 112 ways and see how they end (a minute)
-	$(BIN)/python validation/faults.py --number 112
+faults: $(VENV)/.test ## hurt runs of a job without PyTorch in 120 ways and see how they end (a minute)
+	$(BIN)/python validation/faults.py --number 120
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

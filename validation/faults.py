@@ -25,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -328,6 +329,48 @@ def nan_in_batch(trial: Trial) -> bool:
     return True
 
 
+def run_out_of_memory(trial: Trial) -> bool:
+    """Put a rank into a control group with room for one page: the kernel kills it when it asks for more."""
+    group = trial.run.path.parent / "group"
+    pid = trial.wait(lambda: trial.pid(trial.fault.rank))
+    place = memory_group()
+    if pid is None or place is None:
+        return False
+    trial.note()
+    group.symlink_to(place)
+    limit = place / "memory.limit_in_bytes"
+    (limit if limit.exists() else place / "memory.max").write_text("4096")
+    with contextlib.suppress(ProcessLookupError):
+        (place / "cgroup.procs").write_text(str(pid))
+    return True
+
+
+def memory_group() -> Path | None:
+    """Make a control group for memory; None where that is not allowed. Versions 1 and 2 of control groups."""
+    for root in (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")):
+        place = root / f"tonnage-fault-{os.getpid()}-{time.monotonic_ns()}"
+        with contextlib.suppress(OSError):
+            place.mkdir()
+            if (place / "memory.limit_in_bytes").exists() or (place / "memory.max").exists():
+                return place
+            place.rmdir()
+    return None
+
+
+def _leave_group(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        (folder / "group").resolve(strict=True).rmdir()
+
+
+@cache
+def kinds() -> tuple[str, ...]:
+    """Return the kinds of faults that this machine allows."""
+    place = memory_group()
+    if place is not None:
+        place.rmdir()
+    return tuple(kind for kind in KINDS if place is not None or kind != "OOM-kill by its control group")
+
+
 KINDS: dict[str, Callable[[Trial], bool]] = {
     "kill -9 a rank": kill_rank,
     "kill -9 a rank in a save": kill_rank_in_save,
@@ -343,21 +386,24 @@ KINDS: dict[str, Callable[[Trial], bool]] = {
     "flipped bit in a checkpoint": flip_checkpoint,
     "full disk": fill_disk,
     "nan in a batch": nan_in_batch,
+    "OOM-kill by its control group": run_out_of_memory,
 }
 
 
 def fault_list(jobs: dict[str, Job], number: int, seed: int) -> list[Fault]:
     """Return faults in equal shares over kinds and jobs, at random steps and ranks."""
     chosen = random.Random(seed)
-    names, kinds = list(jobs), list(KINDS)
-    found = []
+    names, found = list(jobs), []
+    allowed = kinds()
     for n in range(number):
-        job = jobs[names[(n % len(kinds) + n // len(kinds)) % len(names)]]  # each kind meets each job in turn
+        job = jobs[names[(n % len(allowed) + n // len(allowed)) % len(names)]]  # each kind meets each job in turn
         step = chosen.randint(2, job.num_steps - 3)
-        if "save" in kinds[n % len(kinds)] or "checkpoint" in kinds[n % len(kinds)]:
+        if "save" in allowed[n % len(allowed)] or "checkpoint" in allowed[n % len(allowed)]:
             step = min(step, job.num_steps - job.save_every)  # a save is still to come
         found.append(
-            Fault(number=n, job=job.name, kind=kinds[n % len(kinds)], rank=chosen.randrange(job.num_ranks), step=step)
+            Fault(
+                number=n, job=job.name, kind=allowed[n % len(allowed)], rank=chosen.randrange(job.num_ranks), step=step
+            )
         )
     return found
 
@@ -437,6 +483,7 @@ def _hurt(words: tuple[str, Fault, float]) -> dict[str, Any]:
         try:
             return hurt(JOBS[name], fault, expected, Path(folder))
         finally:
+            _leave_group(Path(folder))
             with contextlib.suppress(ChildProcessError):
                 while True:
                     os.waitpid(-1, 0)
@@ -526,7 +573,7 @@ def _num_good(rows: list[dict[str, Any]]) -> int:
 def main() -> int:
     """Run a campaign as the command line says."""
     parser = argparse.ArgumentParser(description="Hurt runs and see how they end.")
-    parser.add_argument("--number", type=int, default=112)
+    parser.add_argument("--number", type=int, default=120)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--job", action="append", help="a job by name; fake: all of arithmetic")
     parser.add_argument("--workers", type=int, default=4)

@@ -310,11 +310,14 @@ class Running:
         if stop.reason:
             return End(kind=EndKind.STOPPED, type="", message=stop.reason, **known)
         first = next((one for one in codes.values() if one), code)
-        return _judge(fault, first, self._words(code, codes), known, is_oom=self._is_oom())
+        return _judge(fault, first, self._words(code, codes), known, oom=self._oom())
 
-    def _is_oom(self) -> bool:
-        now = oom_kills()
-        return now is not None and self._oom_kills is not None and now > self._oom_kills
+    def _oom(self) -> str:
+        """Return what the kernel says of processes that it killed for want of memory in this attempt's time."""
+        for name, before, now in zip(("run.oom_group", "run.oom_machine"), self._oom_kills, oom_kills(), strict=True):
+            if now is not None and before is not None and now > before:
+                return say(name)
+        return ""
 
     def _place(self, fault: Fault | None, codes: Mapping[str, int]) -> tuple[int | None, int | None]:
         """Return at which step and rank it ended: that of the rank a signal ended, for the others only lost it."""
@@ -346,7 +349,7 @@ class Running:
         return say("run.code", code=code)
 
 
-def _judge(fault: Fault | None, first: int, words: str, known: Mapping[str, Any], *, is_oom: bool) -> End:
+def _judge(fault: Fault | None, first: int, words: str, known: Mapping[str, Any], *, oom: str) -> End:
     """Return what kind of end it was, by the code of the process that ended first."""
     told = {"type": "" if fault is None else fault.type, "message": words if fault is None else fault.message}
     if first == 75:
@@ -354,7 +357,7 @@ def _judge(fault: Fault | None, first: int, words: str, known: Mapping[str, Any]
     if first < 0 or first > 128:
         number = -first if first < 0 else first - 128
         name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-        message = say("run.oom_killed") if is_oom and number == signal.SIGKILL else ""
+        message = oom if number == signal.SIGKILL else ""
         return End(kind=EndKind.KILLED, type=name, message=message, **known)
     if first in (4, 126, 127):
         return End(kind=EndKind.MISSING, **told, **known)

@@ -104,17 +104,22 @@ def end_leftovers(key: str, wait_seconds: float, kill_seconds: float = 10.0) -> 
     return len(killed)
 
 
-def oom_kills() -> int | None:
-    """Return how many processes the kernel killed in this control group for want of memory; None where it does not say.
+def oom_kills() -> tuple[int | None, int | None]:
+    """Return how many processes the kernel killed for want of memory: in this control group, and on the machine.
 
-    Source: kernel.org cgroup-v2.rst (`memory.events`, `oom_kill`), cgroup-v1/memory.rst (`memory.oom_control`).
+    None where it does not say. Source: kernel.org cgroup-v2.rst (`memory.events`, `oom_kill`), cgroup-v1/memory.rst
+    (`memory.oom_control`), mm/oom_kill.c (`OOM_KILL` of /proc/vmstat counts both kinds).
     """
-    for place, name in _own_groups():
-        with contextlib.suppress(OSError, ValueError):
-            for line in (Path(place) / name).read_text().splitlines():
-                word, _, number = line.partition(" ")
-                if word == "oom_kill":
-                    return int(number)
+    groups = (found for place, name in _own_groups() if (found := _oom_kill(Path(place) / name)) is not None)
+    return next(groups, None), _oom_kill(_PROC / "vmstat")
+
+
+def _oom_kill(path: Path) -> int | None:
+    with contextlib.suppress(OSError, ValueError):
+        for line in path.read_text().splitlines():
+            word, _, number = line.partition(" ")
+            if word == "oom_kill":
+                return int(number)
     return None
 
 
