@@ -114,7 +114,7 @@ def test_compose_containers_are_bounded_and_nobody_is_root(server, job, goal):
         assert re.fullmatch(r"[^@]+:[\w.-]*\d[\w.-]*", one["image"]), one["image"]
         assert one["cap_drop"] == ["ALL"], name
         assert "privileged" not in one
-        assert (one["user"] == "0:0") is (name == "volume-owner")
+        assert (one["user"] == "0:0") is (name in ("volume-owner", "gpu-exporter"))
     limit = service.host_memory_bytes + service.shared_memory_bytes
     mains = [one for name, one in services.items() if name.startswith(service.name)]
     assert len(mains) == (2 if goal == "serve" else 1)

@@ -58,7 +58,11 @@ def test_shell_and_yaml_are_read_back(plans, place, goal, tmp_path):
 
 def servers_of(files):
     services = yaml.safe_load(files["compose.yaml"])["services"]
-    return {name: one for name, one in services.items() if name not in ("volume-owner", "router", "nccl-test")}
+    return {
+        name: one
+        for name, one in services.items()
+        if name not in ("volume-owner", "router", "nccl-test", "gpu-exporter")
+    }
 
 
 def words_of(place, files):

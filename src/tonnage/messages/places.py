@@ -204,6 +204,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
             "若用 Transformer Engine：把 accelerate.json 中 fp8_config 的 backend 设为 TE，并安装 transformer-engine[pytorch]"
         ),
     ),
+    "exporter": (
+        "`docker compose --profile monitor up -d` also shows the cards' metrics at http://127.0.0.1:9400/metrics, for Prometheus",
+        "`docker compose --profile monitor up -d` 同时在 http://127.0.0.1:9400/metrics 提供显卡指标，供 Prometheus 抓取",
+    ),
     "purpose_test": ("tests the links between the devices", "测试设备间链路"),
     "purpose_program": ("run by the scripts", "由脚本运行"),
     "readme_test": (

@@ -23,6 +23,8 @@ from tonnage.render.quote import compose_value, to_yaml
 from tonnage.render.scripts import comment
 from tonnage.render.types import Bundle, BundleFile, Role, Service
 
+_EXPORTER: Final = "nvcr.io/nvidia/k8s/dcgm-exporter:4.5.3-4.8.2-distroless"
+_EXPORTER_PORT: Final = 9400
 _START: Final = "docker compose up -d"
 _ROUTER: Final = "nginx:1.28.0-alpine"
 _ROUTER_PORT: Final = 8080
@@ -42,6 +44,7 @@ def bundle(service: Service) -> Bundle:
     notes = (
         *service.notes,
         *image_notes(service, *((_ROUTER,) if service.num_replicas > 1 else ())),
+        *((say("places.exporter"),) if service.num_devices and service.vendor == "nvidia" else ()),
         *((say("places.results_in_volume", name=service.name),) if is_job else ()),
     )
     test = "docker compose run --rm nccl-test"
@@ -75,6 +78,8 @@ def project(service: Service) -> dict[str, Any]:
         servers["router"] = _router_container(list(servers))
     if service.has_collectives:
         servers["nccl-test"] = _link_test(service)
+    if service.num_devices and service.vendor == "nvidia":
+        servers["gpu-exporter"] = _exporter()
     return {"services": {"volume-owner": _owner(service), **servers}, "volumes": {"cache": {}}}
 
 
@@ -90,6 +95,23 @@ def _owner(service: Service) -> dict[str, Any]:
         "cap_drop": ["ALL"],
         "cap_add": ["CHOWN"],
         "restart": "no",
+    }
+
+
+def _exporter() -> dict[str, Any]:
+    """Return the container that shows the devices' metrics to Prometheus, started only when it is asked for."""
+    device = {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
+    return {
+        "image": _EXPORTER,
+        "user": "0:0",
+        "cap_drop": ["ALL"],
+        "cap_add": ["SYS_ADMIN"],  # DCGM's profiling counters ask for it
+        "security_opt": ["no-new-privileges:true"],
+        "ports": [f"127.0.0.1:{_EXPORTER_PORT}:{_EXPORTER_PORT}"],
+        "deploy": {"resources": {"reservations": {"devices": [device]}}},
+        "profiles": ["monitor"],
+        "restart": "unless-stopped",
+        "logging": _LOGS,
     }
 
 
