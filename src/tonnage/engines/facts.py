@@ -92,6 +92,8 @@ def refusal_of(name: str, candidate: Candidate) -> Refusal | None:
         return no(f"{traits.title} spreads experts over the {layout.tp} tensor-parallel ranks")
     if offload.num_cpu_expert_layers and "experts_cpu" not in traits.placements:
         return no(f"{traits.title} does not keep experts in host memory")
+    if offload.experts_nvme and "experts_nvme" not in traits.placements:
+        return no(f"{traits.title} does not read experts from a drive as they are chosen")
     if offload.num_cpu_layers and "layers_cpu" not in traits.placements:
         return no(f"{traits.title} does not run layers on the host")
     return None

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 from tonnage.errors import RequestError
 from tonnage.estimate.batching import Waiting, waiting
-from tonnage.estimate.serving import ServingLoad, ServingMemory
+from tonnage.estimate.serving import ServingLoad, ServingMemory, ServingRates
 from tonnage.estimate.serving_memory import at_least
-from tonnage.estimate.serving_shape import resized, serving_shape
+from tonnage.estimate.serving_shape import held, resized, serving_shape
 from tonnage.estimate.serving_speed import ServingTimes, serving_times
 from tonnage.estimate.types import (
     Candidate,
@@ -27,7 +28,7 @@ from tonnage.estimate.types import (
     TimePart,
 )
 from tonnage.estimate.weights import find_format, weights_bytes
-from tonnage.hardware.types import Device
+from tonnage.hardware.types import Device, Drive
 from tonnage.units import Bytes, format_bytes
 from tonnage.workload.precision import BYTES_PER_ELEMENT
 from tonnage.workload.types import Serving
@@ -130,7 +131,35 @@ def serving_load(candidate: Candidate, accounting: EngineAccounting) -> ServingL
         cache_format=kv,
         version=extra.get("version", ""),
     )
-    return accounting.with_defaults(load, candidate.settings)
+    load = accounting.with_defaults(load, candidate.settings)
+    return _mapped(load, accounting, host.drive) if candidate.offload.experts_nvme and host.drive else load
+
+
+# An assumption: pages that are missed come in by requests of a few threads, not in one long read.
+_FAULT_RATIO: Final = 0.5
+_FAULT_ERROR: Final = 0.5  # half-width of the interval, of the time that the drive takes
+
+
+def _mapped(load: ServingLoad, accounting: EngineAccounting, drive: Drive) -> ServingLoad:
+    """Return the load with the experts that host memory does not hold read from a drive, page by page as they are chosen.
+
+    Notes
+    -----
+    Derived: which experts a token chooses is taken to be even, and the system drops pages that were not used for longest. An
+    expert is there when it is chosen if what was read since its last use is less than the memory for experts. After g
+    tokens a part 1 - (1 - p)^g of the experts has been read, and just so likely is that one came by within g tokens:
+    the part that is there is the part that fits.
+    """
+    has = held(load.shape, load.pp, load.num_cpu_layers, load.num_cpu_expert_layers)
+    missing = float(accounting.memory(load).host_bytes()) - load.host_memory_bytes
+    if not has.host_expert_bytes or missing > has.host_expert_bytes:
+        return load
+    return replace(
+        load,
+        host_memory_bytes=math.inf,
+        drive_bytes_per_s=drive.read_bytes_per_s * _FAULT_RATIO,
+        drive_miss_ratio=max(0.0, missing / has.host_expert_bytes),
+    )
 
 
 def _projector_bytes(candidate: Candidate) -> float:
@@ -268,6 +297,7 @@ def estimate_serving(candidate: Candidate, accounting: EngineAccounting, *, has_
     needs = accounting.memory(load)
     rates = accounting.rates(load)
     times = serving_times(load, rates, needs.cache_tokens)
+    rates = _less_sure(rates, load, times)
     footprint = _footprint(candidate, needs)
     replicas = load.dp
     in_flight = candidate.workload.concurrency if isinstance(candidate.workload, Serving) else replicas
@@ -310,6 +340,15 @@ def estimate_serving(candidate: Candidate, accounting: EngineAccounting, *, has_
     )
 
 
+def _less_sure(rates: ServingRates, load: ServingLoad, times: ServingTimes) -> ServingRates:
+    """Return the rates with intervals widened by the part of the time that a drive takes."""
+    if not load.drive_miss_ratio:
+        return rates
+    part = dict(times.decode_parts).get("drive", 0.0) / times.tpot_seconds
+    names = ("relative_error", "prefill_relative_error", "batch_relative_error")
+    return replace(rates, **{name: min(0.9, getattr(rates, name) + _FAULT_ERROR * float(part)) for name in names})
+
+
 def _waiting(load: ServingLoad, times: ServingTimes) -> Waiting:
     """Return what the requests of one replica see; of fewer than run together, as many as there are."""
     running = float(times.num_running)
@@ -344,6 +383,8 @@ def _footprint(candidate: Candidate, needs: ServingMemory) -> Footprint:
         for pool in needs.pools
         if pool.bytes > 0
     )
+    if candidate.offload.experts_nvme:
+        pools = _within(pools, candidate.cluster.node.host.memory_bytes)
     device = sum(pool.bytes for pool in pools if not pool.is_on_host)
     host = sum(pool.bytes for pool in pools if pool.is_on_host)
     allocated = needs.allocated_bytes
@@ -352,7 +393,18 @@ def _footprint(candidate: Candidate, needs: ServingMemory) -> Footprint:
         pools=pools,
         total=Interval.around(device, needs.relative_error),
         host_capacity_bytes=candidate.cluster.node.host.memory_bytes,
-        host_total=Interval.around(host, needs.relative_error),
+        host_total=Interval.exact(host)
+        if candidate.offload.experts_nvme
+        else Interval.around(host, needs.relative_error),
         allocated_bytes=None if allocated is None else float(allocated),
         is_shared=candidate.cluster.node.devices[0].is_unified_memory,
+    )
+
+
+def _within(pools: tuple[Pool, ...], memory_bytes: int) -> tuple[Pool, ...]:
+    """Return the pools with the host's weights no more than its memory holds: the system keeps what fits of the file."""
+    over = sum(pool.bytes for pool in pools if pool.is_on_host) - memory_bytes
+    return tuple(
+        replace(pool, bytes=max(0.0, pool.bytes - max(0.0, over))) if pool.name == "host_weights" else pool
+        for pool in pools
     )

@@ -189,6 +189,8 @@ class ServingLoad:
     multiplied_in: str = "fp16"  # type of the numbers that matrices are multiplied in
     weights_format: str = "bf16"
     cache_format: str = "fp16"
+    drive_bytes_per_s: BytesPerS = math.inf  # what experts that host memory does not hold are read at
+    drive_miss_ratio: Ratio = 0.0  # of the experts on the host, those not in its memory
     version: str = ""
 
 
@@ -258,6 +260,7 @@ class DecodeWork:
     touched_ratio: Ratio  # of the experts, those that get any
     num_stages: Count
     stage_ratio: Ratio  # layers of the longest stage over those of an even cut
+    drive_seconds: Seconds = 0.0  # reading experts that host memory does not hold
 
 
 @noun
@@ -289,6 +292,7 @@ class PrefillWork:
     num_expert_starts: Count  # experts that get tokens, over layers
     num_host_layers: Count
     num_stages: Count
+    drive_seconds: Seconds = 0.0  # reading experts that host memory does not hold
 
 
 @noun

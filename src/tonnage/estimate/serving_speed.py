@@ -174,6 +174,7 @@ def decode_work(load: ServingLoad, num_sequences: Count, depth_tokens: Count) ->
         touched_ratio=touched,
         num_stages=load.pp,
         stage_ratio=_stage_ratio(load.pp, shape.num_layers),
+        drive_seconds=has.host_expert_bytes * touched * load.drive_miss_ratio / load.drive_bytes_per_s,
     )
 
 
@@ -235,6 +236,7 @@ def decode_parts(work: DecodeWork, rates: ServingRates) -> tuple[tuple[str, Seco
             + work.num_host_layers * rates.host_layer_seconds
             + work.num_thread_layers * rates.thread_layer_seconds,
         ),
+        *((("drive", work.drive_seconds),) if _is_any(work.drive_seconds) else ()),
         (
             "communication",
             work.communication_bytes_seconds / rates.link_ratio
@@ -251,6 +253,11 @@ def decode_parts(work: DecodeWork, rates: ServingRates) -> tuple[tuple[str, Seco
             + rates.sequence_seconds * work.num_sequences,
         ),
     )
+
+
+def _is_any(amount: Count) -> bool:
+    """Whether a number, or any of a column, is more than nothing."""
+    return bool(amount > 0) if isinstance(amount, int | float) else bool((amount > 0).any())
 
 
 def decode_seconds(work: DecodeWork, rates: ServingRates) -> Seconds:
@@ -548,7 +555,35 @@ def prefill_work(load: ServingLoad) -> PrefillWork:
         num_expert_starts=has.device_expert_layers * touched * shape.num_experts / ways,
         num_host_layers=shape.num_layers - has.total_device_layers + has.host_expert_layers,
         num_stages=load.pp,
+        drive_seconds=num_chunks * has.host_expert_bytes * touched * swept_miss_ratio(load) / load.drive_bytes_per_s,
     )
+
+
+def swept_miss_ratio(load: ServingLoad) -> Ratio:
+    """Part of the experts on the host that a prompt's chunk reads from the drive: all, where memory does not hold all.
+
+    Parameters
+    ----------
+    load : ServingLoad
+        The load, or a column of them.
+
+    Returns
+    -------
+    numeric
+        Part. [0-1]
+
+    References
+    ----------
+    .. [1] Derived: a chunk touches nearly every expert, layer by layer; what is swept over in turn and is larger than a
+       memory that drops the longest unused is gone when it is wanted again.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> swept_miss_ratio(SimpleNamespace(drive_miss_ratio=0.2)), swept_miss_ratio(SimpleNamespace(drive_miss_ratio=0))
+    (1.0, 0.0)
+    """
+    return 1.0 * (load.drive_miss_ratio > 0)
 
 
 def prefill_seconds(work: PrefillWork, rates: ServingRates) -> Seconds:
@@ -612,7 +647,8 @@ def _host_seconds(work: PrefillWork, rates: ServingRates, num_prompts: Count, nu
         num_copies * work.copied_seconds / rates.pcie_ratio
         + num_prompts * work.streamed_flop_seconds / rates.expert_compute_ratio
     )
-    return rates.copies_host_weights * at_most(there, streamed) + (1 - rates.copies_host_weights) * there
+    held = rates.copies_host_weights * at_most(there, streamed) + (1 - rates.copies_host_weights) * there
+    return held + share * work.drive_seconds
 
 
 def _chunks_at_once(work: PrefillWork, rates: ServingRates) -> Count:

@@ -59,6 +59,9 @@ class Offload:
     num_cpu_layers: int = 0  # layers that run on the host whole
     optimizer_nvme: bool = False  # the optimizer passes through host memory from an NVMe drive
     parameters_nvme: bool = False  # so do the weights
+    experts_nvme: bool = (
+        False  # routed experts that host memory does not hold are read from the drive as they are chosen
+    )
 
     @property
     def is_any(self) -> bool:

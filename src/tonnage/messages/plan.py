@@ -114,6 +114,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "kept with each at {watts} W (nvidia-smi -pl {watts}): {percent} % of the speed, {least} % at least",
         "每张限到 {watts} W（nvidia-smi -pl {watts}）即可：速度为 {percent} %，至少 {least} %",
     ),
+    "drive_experts": (
+        "experts are read from the drive at half its rate, an assumption that no measured run stands behind",
+        "假设按硬盘速率的一半读取专家，尚无实测支持",
+    ),
     "drive_ready": (
         "needs {size} free in the folder nvme beside the job, a link to the drive or a mount, and libaio's headers (libaio-dev)",
         "作业旁的 nvme 目录（指向硬盘的链接或挂载）需有 {size} 空闲，并需安装 libaio 头文件（libaio-dev）",
@@ -141,6 +145,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "place_gpu": ("all on the GPU", "全部在显存"),
     "place_gpus": ("all on the GPUs", "全部在显存"),
     "place_experts": ("experts of {num} of {all} layers in host memory", "{all} 层中 {num} 层的专家在主机内存"),
+    "place_experts_nvme": (
+        "experts of {num} of {all} layers in host memory and on NVMe",
+        "{all} 层中 {num} 层的专家在主机内存和 NVMe 盘",
+    ),
     "place_layers": ("{num} of {all} layers on the host", "{all} 层中 {num} 层在主机上"),
     "place_optimizer": ("optimizer in host memory", "优化器在主机内存"),
     "place_parameters": ("weights and optimizer in host memory", "权重和优化器在主机内存"),

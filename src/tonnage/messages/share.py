@@ -120,6 +120,11 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "time_attention_is": ("products with keys and values", "与键和值的乘积"),
     "time_state": ("state", "状态"),
     "time_state_is": ("states of the sequences, read and written", "读写各序列的状态"),
+    "time_drive": ("drive", "硬盘"),
+    "time_drive_is": (
+        "experts that host memory does not hold, read from the drive as they are chosen",
+        "主机内存放不下、按需从 NVMe 盘读取的专家",
+    ),
     "time_host": ("host", "主机"),
     "time_host_is": (
         "what lies in host memory, at its bandwidth, and the way there and back",

@@ -342,6 +342,8 @@ def _more_hardware(scene: Scene, price: Price) -> Iterator[Trial]:
         yield from _more_nodes(scene, bare, name, price)
     yield from _larger_card(scene, bare, number, price)
     yield from _larger_host(scene, price)
+    if scene.model.is_moe:
+        yield from _a_drive(scene, price)
 
 
 def _more_for_training(scene: Scene, price: Price) -> Iterator[Trial]:
@@ -461,9 +463,12 @@ def _larger_host(scene: Scene, price: Price) -> Iterator[Trial]:
 
 
 def _a_drive(scene: Scene, price: Price) -> Iterator[Trial]:
-    """Yield the smallest drive that training swaps with, where the machine has none."""
+    """Yield the smallest drive that training swaps with, or experts are read from, where the machine has none."""
     request, limits = scene.request, scene.request.limits
-    able = tuple(ways.name for ways in training_ways() if "nvme" in ways.offload)
+    if isinstance(request.workload, Serving):
+        able = tuple(engine.name for engine in scene.engines if "experts_nvme" in engine.traits.placements)
+    else:
+        able = tuple(ways.name for ways in training_ways() if "nvme" in ways.offload)
     engines = tuple(name for name in able if name in limits.engines) if limits.engines else able
     if scene.cluster.node.host.drive is not None or not engines:
         return

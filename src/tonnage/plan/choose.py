@@ -129,6 +129,8 @@ def _warnings(estimate: Estimate) -> Iterator[str]:
     precision = estimate.candidate.precision
     if precision.experts and precision.experts != precision.weights:
         yield say("plan.experts_kept", weights=precision.weights, experts=precision.experts)
+    if estimate.candidate.offload.experts_nvme:
+        yield say("plan.drive_experts")
     if estimate.storage.offload_bytes:
         yield say("plan.drive_ready", size=format_bytes(estimate.storage.offload_bytes))
     held, step = estimate.storage.offload_bytes, estimate.performance.step_seconds
@@ -291,7 +293,7 @@ def pinned(request: Request, estimate: Estimate) -> Request:
         pins |= {f"layout.{way}": getattr(candidate.layout, way) for way in ("tp", "pp", "dp")}
         if candidate.layout.ep > 1 or num_experts(candidate.model):
             pins["layout.ep"] = candidate.layout.ep
-    for name in ("num_cpu_expert_layers", "num_cpu_layers"):
+    for name in ("num_cpu_expert_layers", "num_cpu_layers", "experts_nvme"):
         if number := getattr(candidate.offload, name):
             pins[f"offload.{name}"] = number
     limits = replace(request.limits, engines=(candidate.engine,))

@@ -66,13 +66,14 @@ _TABLE: Final = (
     Pin(path="offload.activations", kind="switch"),
     Pin(path="offload.optimizer_nvme", kind="switch"),
     Pin(path="offload.parameters_nvme", kind="switch"),
+    Pin(path="offload.experts_nvme", kind="switch"),
 )
 PINS: Final = {pin.path: pin for pin in _TABLE}
 FLAGS: Final = {pin.flag: pin for pin in _TABLE if pin.flag}
 _EXTRA: Final = "settings.extra."
 _SERVING_ONLY: Final = (
     "precision.kv", "settings.max_num_seqs", "settings.max_batched_tokens", "settings.utilization_ratio",
-    "offload.num_cpu_layers",
+    "offload.num_cpu_layers", "offload.experts_nvme",
 )  # fmt: skip
 _TRAINING_ONLY: Final = (
     "layout.zero_stage", "layout.num_virtual_stages", "layout.has_sequence_parallel", "micro_batch_size", "recompute",

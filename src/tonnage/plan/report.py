@@ -295,6 +295,7 @@ def estimate_object(estimate: Estimate) -> dict[str, Any]:
             "num_cpu_layers": offload.num_cpu_layers,
             "optimizer_nvme": offload.optimizer_nvme,
             "parameters_nvme": offload.parameters_nvme,
+            "experts_nvme": offload.experts_nvme,
         },
         "micro_batch_size": candidate.micro_batch_size,
         "optimizer": None if isinstance(candidate.workload, Serving) else candidate.optimizer,

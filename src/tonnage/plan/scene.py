@@ -208,6 +208,8 @@ def where_it_lives(estimate: Estimate) -> str:
         return say("plan.place_optimizer")
     if offload.num_cpu_layers:
         return say("plan.place_layers", num=offload.num_cpu_layers, all=layers)
+    if offload.experts_nvme:
+        return say("plan.place_experts_nvme", num=offload.num_cpu_expert_layers, all=layers)
     if offload.num_cpu_expert_layers:
         return say("plan.place_experts", num=offload.num_cpu_expert_layers, all=layers)
     if offload.activations:

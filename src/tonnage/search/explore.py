@@ -315,5 +315,23 @@ def _moved(walk: _Walk, candidate: Candidate, engine: Engine, load: ServingLoad,
     least = max(over(layers)[0], 0.0)
     guess = round(layers * here / max(here - least, here * 0.05, 1.0)) if here > least else layers
     number = first_that_fits(lambda n: over(n)[0] <= 0, 1, layers, guess)
-    if number is not None and over(number)[1] <= 0:
-        yield replace(candidate, offload=replace(candidate.offload, **{name: number}))
+    if number is None:
+        return
+    moved = replace(candidate, offload=replace(candidate.offload, **{name: number}))
+    if over(number)[1] <= 0:
+        yield moved
+    elif name == "num_cpu_expert_layers":
+        yield from _on_drive(walk, moved, engine, load)
+
+
+def _on_drive(walk: _Walk, candidate: Candidate, engine: Engine, load: ServingLoad) -> Iterator[Candidate]:
+    """Leave what host memory does not hold of the experts on the drive: slower than any way that holds them.
+
+    Each layer more on the host is read from the drive as well, so the fewest that suit the device are the best.
+    """
+    drive = candidate.cluster.node.host.drive
+    if "experts_nvme" not in engine.traits.placements or drive is None or load.shape.weights_bytes > drive.free_bytes:
+        return
+    mapped = replace(candidate, offload=replace(candidate.offload, experts_nvme=True))
+    if _short(walk, engine, serving_load(mapped, engine.accounting))[0] <= 0:
+        yield mapped

@@ -234,6 +234,7 @@ def placement(estimate: Estimate) -> str:
     for name, is_there in (
         ("parameters_nvme", offload.parameters_nvme),
         ("optimizer_nvme", offload.optimizer_nvme),
+        ("experts_nvme", offload.experts_nvme),
         ("parameters_cpu", offload.parameters),
         ("optimizer_cpu", offload.optimizer),
         ("layers_cpu", offload.num_cpu_layers),

@@ -57,7 +57,6 @@ def weights_file(candidate: Candidate) -> str:
 
 
 def launch(candidate: Candidate) -> Launch:
-    """Return the command line."""
-    return Launch(
-        argv=("llama-server", "-m", weights_file(candidate), *arguments(candidate, accounting()), "--fit", "off")
-    )
+    """Return the command line; weights repacked for the processor would be copies in memory, not pages of the file."""
+    argv = ("llama-server", "-m", weights_file(candidate), *arguments(candidate, accounting()), "--fit", "off")
+    return Launch(argv=(*argv, "--no-repack") if candidate.offload.experts_nvme else argv)
