@@ -605,7 +605,13 @@ def proof(answer: Answer, pick: int = 1) -> Proof:
 
 
 def deploy(
-    plan: Plan, *, place: str = "local", num_replicas: int = 1, port: int | None = None, engine: str | None = None
+    plan: Plan,
+    *,
+    place: str = "local",
+    num_replicas: int = 1,
+    port: int | None = None,
+    engine: str | None = None,
+    is_monitored: bool = False,
 ) -> Bundle:
     """Return the files that start a plan in a place; nothing is written.
 
@@ -622,6 +628,8 @@ def deploy(
     engine : str
         Program that runs the plan, where it is another than the one it was counted for: torchrun or LLaMA-Factory for
         a plan of transformers.
+    is_monitored : bool
+        Whether to add what Prometheus and Alertmanager read, with the plan's predictions as thresholds.
 
     Returns
     -------
@@ -633,11 +641,19 @@ def deploy(
     RequestError
         No such place, or one that makes no sense for the plan.
     """
+    from dataclasses import replace
+
     from tonnage.render.services import service_of
     from tonnage.render.targets import find_place
 
     found = find_place(place)
-    return found.bundle(service_of(plan, host=found.host, num_replicas=num_replicas, port=port, engine=engine))
+    service = service_of(plan, host=found.host, num_replicas=num_replicas, port=port, engine=engine)
+    bundle = found.bundle(service)
+    if not is_monitored:
+        return bundle
+    from tonnage.render.monitoring import monitoring_files
+
+    return replace(bundle, files=(*bundle.files, *monitoring_files(plan, service)))
 
 
 def bench(test: LoadTest, told: Callable[[int], None] | None = None) -> tuple[Benched, list[Sample], Target]:

@@ -29,6 +29,7 @@ _LARGEST_BYTES = 8 << 20
 @click.option("--diff", "is_diff", is_flag=True, help="Show what would change, and change nothing.")
 @click.option("--replicas", default=1, show_default=True, type=click.IntRange(1, 1024), help="Copies of a server.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port of a server; the engine's own by default.")
+@click.option("--monitor", "is_monitored", is_flag=True, help="Add what Prometheus and Alertmanager read.")
 @common
 def command(
     path: str,
@@ -38,6 +39,7 @@ def command(
     is_diff: bool,
     replicas: int,
     port: int | None,
+    is_monitored: bool,
     is_json: bool,
     is_quiet: bool,
 ) -> int:
@@ -61,7 +63,7 @@ def command(
     if not folder.strip():
         raise RequestError("names no folder", where="--to", fix="write --to bundle, or --to - to print the files")
     plan = _located(api.read_plan(read_text(path, LARGEST_BYTES), path), Path(path).parent, is_quiet=is_quiet)
-    bundle = api.deploy(plan, place=place, num_replicas=replicas, port=port, engine=engine)
+    bundle = api.deploy(plan, place=place, num_replicas=replicas, port=port, engine=engine, is_monitored=is_monitored)
     if folder == "-":
         if is_json:
             emit_json(manifest(bundle))

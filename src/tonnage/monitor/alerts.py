@@ -13,9 +13,18 @@ from tonnage.plan.types import Plan
 from tonnage.units import Bytes, BytesPerS, Ratio, Seconds, TokensPerS
 from tonnage.workload.types import Serving
 
-__all__ = ["Rule", "alert_rules", "planned_numbers", "promtool_tests", "rules_for", "runbook_of"]
+__all__ = [
+    "Rule",
+    "alert_rules",
+    "planned_numbers",
+    "promtool_tests",
+    "routing_config",
+    "rules_for",
+    "runbook_of",
+    "scrape_config",
+]
 
-_HOLE: Final = re.compile(r"\$\{(\w+)\}")
+_HOLE: Final = re.compile(r"\$\{(\w+)(?:\*([\d.]+))?\}")  # a number of the plan, or a multiple of it
 _DEVICES: Final = "devices"
 SAVE_SECONDS: Final = 1800.0  # assumed: how often a job saves where nobody says
 TRAINING_MEMORY_RATIO: Final = 0.90
@@ -122,11 +131,11 @@ def rules_for(kind: str, planned: Planned) -> tuple[Rule, ...]:
         for row in datafiles.table(f"alerts/{group}.toml")["rule"]:
             expr = _filled(row["expr"], planned)
             if expr is not None:
-                found.append(_rule(row, group, expr))
+                found.append(_rule(row, group, expr, planned))
     return tuple(found)
 
 
-def _rule(row: Mapping[str, Any], group: str, expr: str) -> Rule:
+def _rule(row: Mapping[str, Any], group: str, expr: str, planned: Planned) -> Rule:
     at = LANGUAGES.index(language())
     return Rule(
         id=row["id"],
@@ -137,18 +146,18 @@ def _rule(row: Mapping[str, Any], group: str, expr: str) -> Rule:
         summary=row["summary"][at],
         wrong=row["wrong"][at],
         runbook=row["runbook"],
-        fires=tuple(row["fires"]),
-        quiet=tuple(row["quiet"]),
+        fires=tuple(_filled(one, planned) or one for one in row["fires"]),
+        quiet=tuple(_filled(one, planned) or one for one in row["quiet"]),
         at=row["at"],
     )
 
 
 def _filled(expr: str, planned: Planned) -> str | None:
     """Put the plan's numbers in; None where one is not known."""
-    values = {name: getattr(planned, name) for name in _HOLE.findall(expr)}
+    values = {name: getattr(planned, name) for name, _ in _HOLE.findall(expr)}
     if any(value is None for value in values.values()):
         return None
-    return _HOLE.sub(lambda match: f"{values[match[1]]:.6g}", expr)
+    return _HOLE.sub(lambda match: f"{values[match[1]] * float(match[2] or 1):.6g}", expr)
 
 
 def recorded(kind: str, engine: str) -> list[dict[str, str]]:
@@ -210,14 +219,14 @@ def rule_file(rules: tuple[Rule, ...], records: list[dict[str, str]]) -> dict[st
     groups: list[dict[str, Any]] = []
     if records:
         groups.append({"name": "tonnage-recorded", "interval": f"{EVERY_SECONDS}s", "rules": records})
-    for group in dict.fromkeys(rule.group for rule in rules):
-        groups.append(
-            {
-                "name": f"tonnage-{group}",
-                "interval": f"{EVERY_SECONDS}s",
-                "rules": [_alert(rule) for rule in rules if rule.group == group],
-            }
-        )
+    groups += [
+        {
+            "name": f"tonnage-{group}",
+            "interval": f"{EVERY_SECONDS}s",
+            "rules": [_alert(rule) for rule in rules if rule.group == group],
+        }
+        for group in dict.fromkeys(rule.group for rule in rules)
+    ]
     return {"groups": groups}
 
 
@@ -256,7 +265,7 @@ def runbook_of(rule: Rule) -> tuple[str, ...]:
     for name in datafiles.names("symptoms", ".toml"):
         for row in datafiles.table(f"symptoms/{name}.toml").get("symptom", ()):
             if row["id"] == rule.runbook:
-                return tuple(cure["text"][at] for cure in row.get("cures", row.get("cure", ())))
+                return tuple(cure[at] for cure in row["cures"])
     return ()
 
 
@@ -299,3 +308,65 @@ def promtool_tests(rules: tuple[Rule, ...], rule_files: list[str]) -> dict[str, 
 def _series(text: str) -> dict[str, str]:
     cut = text.index("} ") + 1 if "{" in text else text.index(" ")
     return {"series": text[:cut], "values": text[cut:].strip()}
+
+
+def scrape_config(targets: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    """Return Prometheus' own configuration: where the metrics are, which rules, who is told.
+
+    Parameters
+    ----------
+    targets : mapping
+        Addresses (host:port) by job: the exporter, the engine's own page.
+
+    Returns
+    -------
+    dict
+        The content of prometheus.yml; everything on loopback.
+
+    References
+    ----------
+    .. [1] prometheus.io/docs/prometheus/latest/configuration/configuration.
+    """
+    return {
+        "global": {"scrape_interval": f"{EVERY_SECONDS}s", "evaluation_interval": f"{EVERY_SECONDS}s"},
+        "rule_files": ["rules.yml"],
+        "alerting": {"alertmanagers": [{"static_configs": [{"targets": ["127.0.0.1:9093"]}]}]},
+        "scrape_configs": [
+            {"job_name": job, "static_configs": [{"targets": list(addresses)}]} for job, addresses in targets.items()
+        ],
+    }
+
+
+def routing_config() -> dict[str, Any]:
+    """Return Alertmanager's configuration: who is told what, how often.
+
+    Returns
+    -------
+    dict
+        The content of alertmanager.yml. A webhook on loopback stands for where a team is reached; a critical alert
+        silences the lesser ones of the same run or device.
+
+    References
+    ----------
+    .. [1] prometheus.io/docs/alerting/latest/configuration.
+    """
+    return {
+        "route": {
+            "receiver": "team",
+            "group_by": ["alertname", "run", "instance"],
+            "group_wait": "30s",
+            "group_interval": "5m",
+            "repeat_interval": "4h",
+            "routes": [{"receiver": "team", "matchers": ['severity="info"'], "repeat_interval": "24h"}],
+        },
+        "receivers": [
+            {"name": "team", "webhook_configs": [{"url": "http://127.0.0.1:9095/alerts", "send_resolved": True}]}
+        ],
+        "inhibit_rules": [
+            {
+                "source_matchers": ['severity="critical"'],
+                "target_matchers": ['severity=~"warning|info"'],
+                "equal": ["run", "instance", "gpu"],
+            }
+        ],
+    }
