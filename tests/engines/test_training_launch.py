@@ -167,6 +167,12 @@ def test_the_dormant_programs_say_so():
     assert "torchrun" in find_trainer("horovod").note
 
 
+def test_every_note_is_there_in_both_languages():
+    for trainer in TRAINERS:
+        said = trainer.table["trainer"]
+        assert ("note" in said) == ("note_zh" in said), trainer.name
+
+
 def test_a_job_is_plain_json():
     for trainer in TRAINERS:
         for engine in trainer.plans_of:

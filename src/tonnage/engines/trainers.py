@@ -10,6 +10,7 @@ from tonnage import datafiles
 from tonnage.engines.traits import holds, refusals_of, traits_of_candidate
 from tonnage.engines.types import Launch, Refusal
 from tonnage.estimate.types import Candidate
+from tonnage.messages import language
 from tonnage.nouns import noun
 
 __all__ = ["Trainer", "traits_of_candidate"]
@@ -63,8 +64,8 @@ class Trainer:
 
     @property
     def note(self) -> str:
-        """Return what a person must know before starting it, in English; none where there is nothing."""
-        return str(self.table["trainer"].get("note", ""))
+        """Return what a person must know before starting it, in the language in use; none where there is nothing."""
+        return str(self.table["trainer"].get("note_zh" if language() == "zh" else "note", ""))
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
