@@ -88,7 +88,7 @@ def command(
                 "deploy.written",
                 path=folder,
                 num=sum(change.state in (State.NEW, State.CHANGED) for change in changes),
-                start=f"cd {shell_words([folder])} && {bundle.start}",
+                start=" && ".join((f"cd {shell_words([folder])}", *bundle.before, bundle.start)),
             )
         )
     for change in changes:

@@ -208,6 +208,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "`docker compose --profile monitor up -d` also shows the cards' metrics at http://127.0.0.1:9400/metrics, for Prometheus",
         "`docker compose --profile monitor up -d` 同时在 http://127.0.0.1:9400/metrics 提供显卡指标，供 Prometheus 抓取",
     ),
+    "not_there": ("{what} is not here: bash {script}", "缺少 {what}：请先运行 bash {script}"),
     "purpose_test": ("tests the links between the devices", "测试设备间链路"),
     "purpose_program": ("run by the scripts", "由脚本运行"),
     "readme_test": (

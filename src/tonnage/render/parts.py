@@ -54,6 +54,16 @@ def link_test(service: Service) -> BundleFile:
     )
 
 
+def before_start(service: Service, place: str) -> tuple[str, ...]:
+    """Return the commands that come before the start, once: the installation and the weights."""
+    is_on_host = place in ("local", "systemd", "slurm")
+    has_weights = service.weights is not None and service.weights.is_made and (is_on_host or place == "compose")
+    return (
+        *(("bash install.sh",) if is_on_host and has_install(service) else ()),
+        *(("bash weights.sh",) if has_weights else ()),
+    )
+
+
 def has_install(service: Service) -> bool:
     """Return whether there is something to install beside the bundle."""
     return bool(service.packages) or service.build is not None
@@ -106,8 +116,7 @@ def readme(service: Service, start: str, place: str, test: str, notes: tuple[str
         "",
         "```console",
         *(("$ bash prepare.sh",) if place != "skypilot" else ()),
-        *(("$ bash install.sh",) if has_install(service) and place in ("local", "systemd", "slurm") else ()),
-        *(("$ bash weights.sh",) if service.weights is not None and service.weights.is_made else ()),
+        *(f"$ {one}" for one in before_start(service, place)),
         f"$ {start}",
         "```",
         "",

@@ -42,6 +42,7 @@ class Bundle:
     files: tuple[BundleFile, ...]
     start: str  # run inside the folder
     stop: str = ""
+    before: tuple[str, ...] = ()  # commands that come first, once; run again they change nothing
     notes: tuple[str, ...] = ()  # what a person has to know or do
 
 

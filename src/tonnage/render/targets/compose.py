@@ -12,6 +12,7 @@ from tonnage.errors import RequestError
 from tonnage.messages import say
 from tonnage.render.parts import (
     LINK_TEST,
+    before_start,
     common_files,
     container_env,
     container_words,
@@ -59,6 +60,7 @@ def bundle(service: Service) -> Bundle:
         start=_START,
         stop="docker compose down",
         notes=notes,
+        before=before_start(service, "compose"),
     )
 
 

@@ -16,6 +16,7 @@ from tonnage.messages import say
 from tonnage.render.network import is_rdma
 from tonnage.render.parts import (
     LINK_TEST,
+    before_start,
     common_files,
     container_env,
     container_words,
@@ -75,6 +76,7 @@ def bundle(service: Service) -> Bundle:
         start=_START,
         stop="kubectl delete -f kubernetes.yaml",
         notes=notes,
+        before=before_start(service, "kubernetes"),
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tonnage.messages import say
 from tonnage.render.network import setting_lines, start_lines
-from tonnage.render.parts import common_files
+from tonnage.render.parts import before_start, common_files, has_install
+from tonnage.render.quote import shell_words
 from tonnage.render.scripts import command_lines, exports, script
 from tonnage.render.types import Bundle, BundleFile, Service
 
@@ -14,7 +15,14 @@ START = "start.sh"
 def bundle(service: Service) -> Bundle:
     """Return the files that start a service here."""
     files = (*common_files(service, f"bash {START}", "local"), start_script(service), limited_script(service))
-    return Bundle(name=service.name, place="local", files=files, start=f"bash {START}", notes=service.notes)
+    return Bundle(
+        name=service.name,
+        place="local",
+        files=files,
+        start=f"bash {START}",
+        notes=service.notes,
+        before=before_start(service, "local"),
+    )
 
 
 def start_script(service: Service) -> BundleFile:
@@ -25,6 +33,7 @@ def start_script(service: Service) -> BundleFile:
         say("deploy.start_purpose", name=service.name),
         (
             f'export PATH="$PWD/{programs}:$PATH"  # where install.sh installs the engine',
+            *_there(service),
             *exports(service.env),
             *setting_lines(service.settings),
             *found,
@@ -32,6 +41,24 @@ def start_script(service: Service) -> BundleFile:
         ),
     )
     return BundleFile(path=START, text=text, purpose=say("deploy.purpose_start"), is_executable=True)
+
+
+def _there(service: Service) -> list[str]:
+    """Return lines that end with the command to run first where the program or the weights are missing."""
+    lines: list[str] = []
+    if has_install(service):
+        program = shell_words([service.argv[0]])
+        lines.append(
+            f"command -v {program} >/dev/null || {{ echo {_first(service.argv[0], 'install.sh')} >&2; exit 4; }}"
+        )
+    made = service.weights
+    if made is not None and made.is_made and made.name.startswith("weights/"):
+        lines.append(f"[ -e {shell_words([made.name])} ] || {{ echo {_first(made.name, 'weights.sh')} >&2; exit 4; }}")
+    return lines
+
+
+def _first(what: str, script: str) -> str:
+    return shell_words([f"{START}: {say('places.not_there', what=what, script=script)}"])
 
 
 def limited_script(service: Service) -> BundleFile:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tonnage.errors import RequestError
 from tonnage.messages import say
-from tonnage.render.parts import common_files, has_install
+from tonnage.render.parts import before_start, common_files, has_install
 from tonnage.render.quote import to_yaml
 from tonnage.render.scripts import comment
 from tonnage.render.targets.local import start_script
@@ -50,6 +50,7 @@ def bundle(service: Service) -> Bundle:
         start=start,
         stop=stop,
         notes=notes,
+        before=before_start(service, "skypilot"),
     )
 
 

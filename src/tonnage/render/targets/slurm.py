@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from tonnage.messages import say
-from tonnage.render.parts import LINK_TEST, common_files, num_cores
+from tonnage.render.parts import LINK_TEST, before_start, common_files, num_cores
 from tonnage.render.scripts import comment
 from tonnage.render.targets.local import start_script
 from tonnage.render.types import Bundle, BundleFile, Role, Service
@@ -32,6 +32,7 @@ def bundle(service: Service) -> Bundle:
         start="sbatch job.sbatch",
         stop=f"scancel --name {service.name}",
         notes=notes,
+        before=before_start(service, "slurm"),
     )
 
 

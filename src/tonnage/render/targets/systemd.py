@@ -6,7 +6,7 @@ Settings as in systemd.service(5), systemd.exec(5), systemd.kill(5) and systemd.
 from __future__ import annotations
 
 from tonnage.messages import say
-from tonnage.render.parts import common_files
+from tonnage.render.parts import before_start, common_files
 from tonnage.render.quote import shell_words
 from tonnage.render.scripts import comment, script
 from tonnage.render.targets.local import start_script
@@ -25,7 +25,15 @@ def bundle(service: Service) -> Bundle:
         _installer(service),
     )
     stop = f"sudo systemctl stop {service.name}.service"
-    return Bundle(name=service.name, place="systemd", files=files, start=start, stop=stop, notes=service.notes)
+    return Bundle(
+        name=service.name,
+        place="systemd",
+        files=files,
+        start=start,
+        stop=stop,
+        notes=service.notes,
+        before=before_start(service, "systemd"),
+    )
 
 
 def unit(service: Service) -> str:
