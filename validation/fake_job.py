@@ -7,7 +7,8 @@ its code in a line, ends the others, and exits with 1. The state after a number 
 their order and a random state, so that a resume that loses one of them ends with another loss.
 
 The job: `ranks`, `training_arguments.max_steps`, `save_every`, `step_seconds`, `save_seconds`, and for faults `nan_at`
-(a step; once, unless `nan_always`), `fail_at`, `exit_with`, `hang_at` with `hang_rank`.
+(a step; once, unless `nan_always`), `fail_at`, `exit_with`, `hang_at` with `hang_rank`, `work_at`
+with `work_rank` and `work_seconds`.
 """
 
 from __future__ import annotations
@@ -120,8 +121,17 @@ class Rank:
             os._exit(self.job["exit_with"])
         if self.job.get("fail_at") == now:
             raise ValueError(f"broken at {time.time()} {os.environ.get('HF_TOKEN', '')}")
+        if self.job.get("work_at") == now and self.job.get("work_rank") == self.rank:
+            self.work()
         if self.job.get("hang_at") == now and self.job.get("hang_rank", 0) == self.rank and self.is_first_time("hang"):
             self.hang()
+
+    def work(self):
+        """Work for a while that the other ranks wait for, and tell so."""
+        until = time.time() + self.job["work_seconds"]
+        while time.time() < until:
+            self.beat("encoding")
+            time.sleep(0.05)
 
     def hang(self):
         """Do nothing for ever, but write a flight recorder's file when asked through its pipe, as NCCL's ranks do."""

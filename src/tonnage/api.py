@@ -798,11 +798,11 @@ def run(
             launch = launch_of(found.folder, state, plan)
         hear = watch or ignore
         if mlflow is None:
-            return supervise(found.folder, launch, settings_of(state, **patience), hear, plan)
+            return supervise(found.folder, launch, settings_of(state, plan, **patience), hear, plan)
         from tonnage.run.tracking import Tracker
 
         tracker = Tracker(found.folder, mlflow, plan, hear)
-        state = supervise(found.folder, launch, settings_of(state, **patience), tracker, plan)
+        state = supervise(found.folder, launch, settings_of(state, plan, **patience), tracker, plan)
         tracker.end(state)
         return state
 

@@ -6,10 +6,12 @@ import hashlib
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields
 
 import pytest
 from hypothesis import given
@@ -37,6 +39,12 @@ RUN = Run(
 
 def test_a_run_reads_back():
     assert run_of(json.loads(run_text(RUN))) == RUN
+
+
+def test_the_reference_names_every_field(root):
+    page = (root / "docs" / "reference" / "run-folder.md").read_text(encoding="utf-8")
+    for noun in (Run, Attempt, Predicted):
+        assert {one.name for one in fields(noun)} <= set(re.findall(r"`(\w+)`", page)), noun
 
 
 def test_fields_of_later_versions_are_passed_over(tmp_path):

@@ -70,6 +70,7 @@ def test_a_run_folder_holds_the_plan_and_what_starts_it(plans, tmp_path, monkeyp
     assert (launch.env["DS_ACCELERATOR"], launch.env["CUDA_VISIBLE_DEVICES"]) == ("cpu", "")
     patience = settings_of(run, least_step_seconds=None, notice="aws")
     assert patience.grace_seconds > 120
+    assert settings_of(run, target.plan).start_seconds > patience.start_seconds
     assert (patience.least_step_seconds, patience.notice) == (120.0, "aws")
 
 

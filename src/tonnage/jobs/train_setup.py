@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -174,7 +175,7 @@ def _data(job: dict[str, Any], tokenizer: Any, folder: RunFolder, ranks: Ranks, 
     if ranks.rank == 0 and not place.is_dir():
         shutil.rmtree(place.with_name(f".{place.name}"), ignore_errors=True)
         began = time.perf_counter()
-        texts.write_rows(place, rows(texts.records(settings)))
+        texts.write_rows(place, _alive(rows(texts.records(settings)), folder))
         folder.event("text_encoded", seconds=time.perf_counter() - began)
     ranks.wait()
     whole = texts.Rows(place)
@@ -184,6 +185,14 @@ def _data(job: dict[str, Any], tokenizer: Any, folder: RunFolder, ranks: Ranks, 
                           "train on; give a smaller share or more text")  # fmt: skip
     cut_at = len(whole) - num_held
     return texts.Rows(place, last=cut_at), texts.Rows(place, first=cut_at) if num_held else None, collate
+
+
+def _alive(rows: Iterator[Any], folder: RunFolder) -> Iterator[Any]:
+    """Pass rows on, with a sign of life every thousand: a long text takes hours to encode."""
+    for number, row in enumerate(rows):
+        if number % 1000 == 0:
+            folder.heart.at("data")
+        yield row
 
 
 def _save_final(loop: Loop, tokenizer: Any, root: Path, ranks: Ranks) -> None:

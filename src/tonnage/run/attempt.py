@@ -221,7 +221,10 @@ class Running:
         return step
 
     def _hung(self) -> Heartbeat | None:
-        """Return the rank that is silent for too long; of several the one that is stopped, else the one behind."""
+        """Return the rank that all wait for, once none gives a sign of life: one that is stopped, else the one behind.
+
+        As long as one rank works – it encodes text, or writes the model – the others may have to wait for it.
+        """
         now = time.monotonic()
         if self._launch.is_server:
             return self._silent_server(now)
@@ -231,7 +234,7 @@ class Running:
             silent = now - self._begun > self._settings.start_seconds
             return Heartbeat(rank=0, step=None, phase="starting", time=None, pid=None) if silent else None
         late = [beat for beat, seen in self._beats.values() if now - seen > self._deadline_seconds(beat)]
-        if not late:
+        if len(late) < len(self._beats):
             return None
         return min(late, key=lambda beat: (not _is_stopped(beat), -1 if beat.step is None else beat.step, beat.rank))
 

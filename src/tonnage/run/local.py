@@ -38,6 +38,7 @@ __all__ = ["Target", "find_target", "launch_of", "predicted_of", "settings_of"]
 JOB: Final = "job.json"
 ACCELERATE: Final = "accelerate.json"
 _SLOW_WRITE_BYTES_PER_S: Final = 100e6
+_SLOW_READ_BYTES_PER_S: Final = 100e6  # a slow disk, or a network of 1 Gbit/s
 _LARGEST_BYTES: Final = 64 << 20  # of a bundle's files
 _MAKING: Final = ".making"  # there as long as a run folder is not whole
 _PATH_ONLY: Final = re.compile(r"^bash ([\w.-]+)$")
@@ -145,16 +146,18 @@ def _text_or_none(path: Path) -> str | None:
         return None
 
 
-def settings_of(run: Run, **given: Any) -> Settings:
-    """Return how patient to be with a run: as given, else by the size of its checkpoints."""
+def settings_of(run: Run, plan: Plan | None = None, **given: Any) -> Settings:
+    """Return how patient to be with a run: as given, else by the size of its weights and checkpoints."""
     defaults = Settings()
     write = (run.predicted.checkpoint_bytes or 0.0) / _SLOW_WRITE_BYTES_PER_S
+    read = 0.0 if plan is None else plan.estimate.storage.weights_bytes / _SLOW_READ_BYTES_PER_S
     asked = {name: value for name, value in given.items() if value is not None}
     return replace(
         defaults,
         **{
             "grace_seconds": defaults.grace_seconds + write,
             "save_seconds": defaults.save_seconds + 3 * write,
+            "start_seconds": defaults.start_seconds + read,
             **asked,
         },
     )
