@@ -6,16 +6,19 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tonnage import api
 from tonnage.diagnose.lint import lint
+from tonnage.diagnose.lint.edits import apply_edits
 from tonnage.plan.request import make_request
 from tonnage.probe.lint_files import read_sources
 from tonnage.render.services import service_of
 from tonnage.render.targets import PLACES, find_place
 
 # Scripts end in .clean as well, so that no test runner takes them for its own.
-CLEAN = sorted((Path(__file__).parent / "clean").iterdir())
+CLEAN = sorted((Path(__file__).parent / "clean_files").iterdir())
 
 # Items of the three articles that are about code, configuration or commands -> the rules that name them.
 ARTICLES = {
@@ -180,3 +183,40 @@ def test_folders_of_others_are_left_out(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.sh").write_text("export NCCL_IB_DISABLE=0\n")
     assert read_sources([str(tmp_path)]).texts == {}
+
+
+def test_a_notebook_is_told_in_its_own_lines_and_never_edited():
+    text = """{"cells": [
+ {"cell_type": "code", "source": ["!export NCCL_IB_DISABLE=0\\n", "import torch\\n"]},
+ {"cell_type": "markdown", "source": ["torch.cuda.amp"]},
+ {"cell_type": "code", "source": [
+  "x = 1\\n",
+  "s = torch.load('m.pt')\\n"
+ ]}
+], "nbformat": 4}
+"""
+    report = lint({"a.ipynb": text})
+    assert [(f.id, f.line, f.edit) for f in report.findings] == [
+        ("nccl-ib-disable-zero", 2, None),
+        ("torch-load-unsaid", 6, None),
+    ]
+
+
+NAMES = ("a.py", "a.sh", "Dockerfile", "compose.yaml", "a.service", "ds.json", "alerts.yml", "k.yaml", "a.md", "a.txt", "a.ipynb",
+         "prometheus.yml", "a.conf", "x")  # fmt: skip
+WORDS = (
+    "services:", "image: ", "  ", "\n", "- ", "{", "}", "[", "]", '"', "'", "\\", "$", "|", "> ", "&a", "*a", ": ", "#", "\t",
+    "```bash", "```", "FROM x", "RUN ", "export A=", "docker run -p ", "torchrun --nproc-per-node ", "TrainingArguments(", ")",
+    "zero_optimization", "train_batch_size", "expr: ", "groups:", "rules:", "alert: A", "[Service]", "Restart=always", "import ",
+    "torch.load(", "device_map=", ",", "=", "1", "apiVersion: v1", "kind: PrometheusRule", "cells", "source", "é", "\u6587", "<<EOF",
+)  # fmt: skip
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(NAMES), st.lists(st.sampled_from(WORDS), max_size=60).map("".join))
+def test_any_text_gets_an_answer(name, text):
+    """Whatever stands in a file: an answer, lines inside the file, and edits that apply."""
+    report = lint({name: text})
+    for finding in report.findings:
+        assert 1 <= finding.line <= text.count("\n") + 2
+    apply_edits(text, [f.edit for f in report.findings if f.edit], name)

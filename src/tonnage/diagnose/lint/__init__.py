@@ -12,7 +12,7 @@ from tonnage.diagnose.lint.checks.types import Context
 from tonnage.diagnose.lint.kinds import documents_of
 from tonnage.diagnose.lint.rules import hits_of, rules, words_of
 from tonnage.diagnose.lint.seen import Seen, look
-from tonnage.diagnose.lint.types import Definitions, Edit, Finding, Hit, Report, Severity, Unread
+from tonnage.diagnose.lint.types import Definitions, Document, Edit, Finding, Hit, Report, Severity, Unread
 
 __all__ = ["definitions", "lint", "worst"]
 
@@ -94,13 +94,22 @@ def _finding(seen: Seen, hit: Hit) -> Finding:
     return Finding(
         id=rule.id,
         file=document.file,
-        line=document.first_line + hit.line - 1,
+        line=_line(document, hit.line),
         what=what,
         today=today,
         source=rule.source,
         severity=rule.severity,
-        edit=None if hit.edit is None else _in_file(hit.edit, document.first_line - 1, document.indent),
+        edit=None
+        if hit.edit is None or document.lines_in_file
+        else _in_file(hit.edit, document.first_line - 1, document.indent),
     )
+
+
+def _line(document: Document, line: int) -> int:
+    """Return a document's line as one of its file."""
+    if document.lines_in_file:
+        return document.lines_in_file[min(line, len(document.lines_in_file)) - 1]
+    return document.first_line + line - 1
 
 
 def _in_file(edit: Edit, lines: int, columns: int) -> Edit:

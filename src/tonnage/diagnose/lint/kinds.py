@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 import warnings
 from collections.abc import Iterator
 from typing import Final
 
 from tonnage.diagnose.lint.types import Document, Kind
+from tonnage.diagnose.lint.yaml_text import Rows, Table, at, read_json
 
 __all__ = ["documents_of", "kind_of"]
 
@@ -210,22 +210,38 @@ def _snippet(name: str, lines: list[str], first_line: int, language: str) -> Ite
 
 
 def _notebook(name: str, text: str) -> Iterator[Document]:
-    """Yield the cells; their lines count from the cell's start, as a notebook shows them."""
+    """Yield the code of all cells as one script, and their shell lines as another, each line with its place in the file."""
     try:
-        cells = json.loads(text).get("cells", [])
-    except (ValueError, RecursionError, AttributeError):
+        cells = at(read_json(text), "cells")
+    except ValueError:
         return
-    sources: list[str] = []
+    script: list[tuple[str, int]] = []
+    shell: list[tuple[str, int]] = []
     for cell in cells if isinstance(cells, list) else ():
-        if isinstance(cell, dict) and cell.get("cell_type") == "code":
-            source = cell.get("source", "")
-            source = "".join(source) if isinstance(source, list) else str(source)
-            magic = "\n".join(line[1:] for line in source.split("\n") if line.startswith("!"))
-            if magic:
-                yield Document(file=name, kind=Kind.SHELL, text=magic)
-            sources.append("\n".join("pass" if re.match(r"\s*[!%]", x) else x for x in source.split("\n")))
-    if sources:
-        yield Document(file=name, kind=Kind.PYTHON, text="\n".join(sources))
+        if not isinstance(cell, Table) or cell.get("cell_type") != "code":
+            continue
+        for line, number in _cell_lines(cell):
+            is_magic = re.match(r"\s*([!%])", line)
+            if is_magic and is_magic[1] == "!":
+                shell.append((line.strip()[1:], number))
+            script.append(("pass" if is_magic else line, number))
+    for kind, lines in ((Kind.SHELL, shell), (Kind.PYTHON, script)):
+        if lines:
+            yield Document(
+                file=name, kind=kind, text="\n".join(line for line, _ in lines),
+                lines_in_file=tuple(number for _, number in lines),
+            )  # fmt: skip
+
+
+def _cell_lines(cell: Table) -> Iterator[tuple[str, int]]:
+    source = cell.get("source", "")
+    if isinstance(source, Rows):
+        for part, number in zip(source, source.lines, strict=True):
+            for line in str(part).removesuffix("\n").split("\n"):
+                yield line, number
+    else:
+        for line in str(source).split("\n"):
+            yield line, cell.lines.get("source", 1)
 
 
 def _plain(name: str, text: str) -> Iterator[Document]:

@@ -45,6 +45,7 @@ class Document:
     text: str
     first_line: int = 1
     indent: int = 0  # columns that were taken from the start of each line
+    lines_in_file: tuple[int, ...] = ()  # of a notebook: where each line stands; nothing of it is edited
 
     @property
     def lines(self) -> list[str]:

@@ -59,7 +59,7 @@ CHECKS: Final = (
         kinds=frozenset((Kind.ACCELERATE,)),
         find=configs.accelerate_keys,
     ),
-    Check(rules=("unknown-variable", "nccl-removed-variable"), kinds=_CODE, find=environment.variables),
+    Check(rules=("unknown-variable", "nccl-removed-variable", "vllm-removed-variable"), kinds=_CODE, find=environment.variables),
     Check(rules=("nccl-sockets-alone", "nccl-sockets-product"), kinds=_CODE, find=environment.sockets),
     Check(rules=("image-unpinned",), kinds=_COMMANDS, find=containers.images),
     Check(

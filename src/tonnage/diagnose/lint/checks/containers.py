@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final
 
 from tonnage.diagnose.lint.checks.launchers import launch_of
@@ -31,9 +32,17 @@ _TRAINERS: Final = ("torchrun", "accelerate", "deepspeed", "horovodrun", "megatr
 
 def images(seen: Seen, context: Context) -> Iterator[Hit]:
     """Find images whose content changes under their name."""
-    del context
+    built = {
+        word.partition(":")[0]
+        for place, command in context.commands()
+        if place.document.file == seen.document.file and "build" in command.words
+        for before, word in pairwise(command.words)
+        if before in ("-t", "--tag")
+    }
     for image in seen.images:
         name = image.name
+        if name.partition(":")[0] in built:
+            continue
         if (
             "$" in name
             or "{" in name

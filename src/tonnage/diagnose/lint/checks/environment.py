@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from tonnage.diagnose.lint.checks.trainer import renamed
 from tonnage.diagnose.lint.checks.types import Context, alike
 from tonnage.diagnose.lint.seen import Seen
 from tonnage.diagnose.lint.types import Hit
@@ -13,6 +14,8 @@ from tonnage.diagnose.lint.types import Hit
 __all__ = ["sockets", "variables"]
 
 _PREFIXES: Final = {"NCCL_": "nccl_variable", "VLLM_": "vllm_variable"}
+# People name variables of their own VLLM_…: only a slip of the pen is told. Nobody names one NCCL_….
+_LIKENESS: Final = {"nccl_variable": 0.75, "vllm_variable": 0.92}
 # Read by torch, MPI wrappers and cloud plugins, not by NCCL itself.
 _OTHERS: Final = frozenset((
     "NCCL_ASYNC_ERROR_HANDLING", "NCCL_BLOCKING_WAIT", "NCCL_DESYNC_DEBUG", "NCCL_ENABLE_TIMING", "NCCL_HOME", "NCCL_ROOT",
@@ -25,12 +28,23 @@ _OTHERS: Final = frozenset((
 def variables(seen: Seen, context: Context) -> Iterator[Hit]:
     """Hold variables of NCCL and vLLM against the names that their own sources read."""
     old = context.known.names.get("nccl_removed", frozenset())
+    gone = renamed("vllm_variable")
     for setting in seen.settings:
         group = next((g for p, g in _PREFIXES.items() if setting.name.startswith(p)), None)
         known = context.known.names.get(group or "", frozenset())
-        if setting.name in old:
+        row = gone.get(setting.name)
+        if row is not None:
+            yield Hit(
+                rule="vllm-removed-variable", line=setting.line, values={"name": setting.name, "today": row["today"]}
+            )
+        elif setting.name in old:
             yield Hit(rule="nccl-removed-variable", line=setting.line, values={"name": setting.name}, edit=setting.edit)
-        elif group and known and setting.name not in known | _OTHERS and (near := alike(setting.name, known)):
+        elif (
+            group
+            and known
+            and setting.name not in known | _OTHERS
+            and (near := alike(setting.name, known, _LIKENESS[group]))
+        ):
             yield Hit(rule="unknown-variable", line=setting.line,
                       values={"name": setting.name, "alike": ", ".join(near[:2]),
                               "release": context.known.releases[group]})  # fmt: skip

@@ -27,6 +27,7 @@ _SWITCHES: Final = {
     "deepspeed": {"--module", "--no_python", "--no_local_rank", "--no_ssh", "--no_ssh_check", "--force_multi", "--save_pid",
                   "--bind_cores_to_rank", "-q", "--quiet", "--elastic_training"},
 }  # fmt: skip
+_EVERYWHERE: Final = frozenset(("--help", "-h", "--version", "-v"))
 _COUNTS: Final = ("--nproc-per-node", "--nproc_per_node", "--num_processes", "--num-processes", "--num_gpus",
                   "--num_accelerators", "-np", "--np", "-n")  # fmt: skip
 
@@ -154,9 +155,13 @@ def _options(program: str) -> frozenset[str]:
 
 @cache
 def _choices(program: str) -> Mapping[str, tuple[str, ...]]:
-    return {
-        row["name"]: tuple(row["choices"].split()) for row in datafiles.rows(f"options/{program}.csv") if row["choices"]
-    }
+    """Return the values of options whose choices are all on record: a type that takes any text as well has others."""
+    found: dict[str, tuple[str, ...]] = {}
+    for row in datafiles.rows(f"options/{program}.csv"):
+        choices = tuple(row["choices"].split())
+        if len(choices) > 1 and not re.search(r"\|\s*str\b|\bstr\s*\||torch\.dtype", row["type"]):
+            found[row["name"]] = choices
+    return found
 
 
 def engine_flags(seen: Seen, context: Context) -> Iterator[Hit]:
@@ -171,7 +176,7 @@ def engine_flags(seen: Seen, context: Context) -> Iterator[Hit]:
         known = _options(launch.program)
         for word in launch.flags:
             name, _, _ = word.partition("=")
-            if not re.fullmatch(r"--[A-Za-z][\w.-]*", name) or "." in name or _is_option(name, known):
+            if not re.fullmatch(r"--[A-Za-z][\w.-]*", name) or "." in name or _is_option(name, known | _EVERYWHERE):
                 continue
             if launch.program == "megatron" and not alike(name, known):
                 continue  # its scripts add arguments of their own
@@ -197,7 +202,18 @@ def _is_option(name: str, known: frozenset[str]) -> bool:
     dashed = "--" + name[2:].replace("_", "-")
     plain = re.sub(r"^--no-", "--", dashed)
     # argparse takes a beginning for the whole: --tp for --tp-size
-    return bool({name, dashed, plain, "--" + name[2:].replace("-", "_"), f"{dashed}-size"} & known)
+    forms = {name, dashed, plain, "--" + name[2:].replace("-", "_"), f"{dashed}-size"}
+    return bool(forms & known) or is_beginning(name, known)
+
+
+def is_beginning(name: str, known: frozenset[str]) -> bool:
+    """Whether argparse takes a flag for the one option that begins so.
+
+    >>> is_beginning("--nnode", frozenset(("--nnodes", "--node-rank", "--node_rank")))
+    True
+    """
+    wanted = name.replace("_", "-")
+    return len({k.replace("_", "-") for k in known if k.replace("_", "-").startswith(wanted)}) == 1
 
 
 def _line_of(seen: Seen, line: int, word: str) -> int:
@@ -246,7 +262,8 @@ def launcher_flags(seen: Seen, context: Context) -> Iterator[Hit]:
 
 
 def _is_launcher_option(name: str, known: frozenset[str]) -> bool:
-    return bool({name, name.replace("_", "-"), "--" + name[2:].replace("-", "_")} & known)
+    forms = {name, name.replace("_", "-"), "--" + name[2:].replace("-", "_")}
+    return bool(forms & (known | _EVERYWHERE)) or (name.startswith("--") and is_beginning(name, known))
 
 
 def visible_devices(seen: Seen, context: Context) -> Iterator[Hit]:

@@ -21,7 +21,7 @@ _NAMES: Final = re.compile(
     r"(?:^|_)(?:TOKEN|PASSWORD|PASSWD|SECRET|API_?KEY|ACCESS_KEY|SECRET_KEY|PRIVATE_KEY)$|^(?:WANDB_API_KEY|AWS_SECRET_ACCESS_KEY)$"
 )
 _NO_SECRET: Final = re.compile(
-    r"|\$.*|\{.*|<.*|%.*|(?:your|my|the|change|x{3,}|\*{3,}|\.{3}|none|null|true|false|empty|dummy|EMPTY|test|example|placeholder).*|.{0,3}",
+    r"|\$.*|\{.*|<.*|%.*|(?:your|my|the|change|x{3,}|\*{3,}|\.{3}|none|null|true|false|empty|dummy|EMPTY|test|example|placeholder|token-?abc|abc-?123|sk-?x).*|.{0,3}",
     re.IGNORECASE | re.DOTALL,
 )
 _FLAGS: Final = re.compile(r"--(?:api-key|token|password|hf-token)[= ]([^\s\"'$<{-][^\s\"']{7,})")

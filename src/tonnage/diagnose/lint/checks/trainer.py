@@ -43,6 +43,8 @@ def trainer_arguments(seen: Seen, context: Context) -> Iterator[Hit]:
     """Look at each TrainingArguments(…): unknown fields, values, and what refuses each other."""
     code = seen.code
     for call in code.calls if code else ():
+        if not is_of(call.name, ("transformers", "trl")):
+            continue
         if call.tail in _ARGUMENTS and code is not None:
             known = frozenset[str]().union(*(context.known.names.get(g, frozenset()) for g in _ARGUMENTS[call.tail]))
             yield from _fields(call, code, known, context)
@@ -56,6 +58,11 @@ def trainer_arguments(seen: Seen, context: Context) -> Iterator[Hit]:
                 if known and name not in known | {"tokenizer"}:
                     yield Hit(rule="trainer-unknown-parameter", line=keyword.value.lineno,
                               values={"name": name, "alike": _like(name, known)})  # fmt: skip
+
+
+def is_of(name: str, packages: tuple[str, ...]) -> bool:
+    """Whether a name is a package's own, or stands alone, as in a snippet without its imports."""
+    return "." not in name or name.partition(".")[0] in packages
 
 
 def _like(name: str, known: frozenset[str]) -> str:

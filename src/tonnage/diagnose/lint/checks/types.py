@@ -51,13 +51,13 @@ class Check:
     find: Callable[[Seen, Context], Iterator[Hit]]
 
 
-def alike(name: str, known: frozenset[str] | set[str]) -> tuple[str, ...]:
+def alike(name: str, known: frozenset[str] | set[str], least: float = 0.75) -> tuple[str, ...]:
     """Return the known names most like one that is not known.
 
     >>> alike("gradient_acumulation_steps", {"gradient_accumulation_steps", "seed"})
     ('gradient_accumulation_steps',)
     """
-    return tuple(difflib.get_close_matches(name[:80], sorted(known), n=_MOST_ALIKE, cutoff=0.75))
+    return tuple(difflib.get_close_matches(name[:80], sorted(known), n=_MOST_ALIKE, cutoff=least))
 
 
 def is_script(file: str) -> bool:
