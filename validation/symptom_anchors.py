@@ -12,28 +12,31 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path
 
-from tonnage.diagnose.scan import DIGITS, keys
+from tonnage.diagnose.scan import DROPPED, keys
 from tonnage.diagnose.symptoms import symptoms
 
 CLEAN = Path(__file__).parent.parent / "tests" / "diagnose" / "clean"
-SIZES = (3, 4, 5, 6, 7)
+SIZES = (3, 4, 5, 6, 7, 8)
 
 
 def main() -> None:
     wanted = {key for key, *_ in keys(symptoms().values())}
     shapes = {
-        line.translate(None, DIGITS) for path in sorted(CLEAN.glob("*.log")) for line in path.read_bytes().split(b"\n")
+        line.translate(None, DROPPED) for path in sorted(CLEAN.glob("*.log")) for line in path.read_bytes().split(b"\n")
     }
     together = b"\n".join(sorted(shapes))
     holders: dict[bytes, set[bytes]] = defaultdict(set)
     for key in wanted:
-        for size in (*SIZES, len(key)):
-            for i in range(len(key) - size + 1):
-                holders[key[i : i + size]].add(key)
+        for word in key.split():
+            for size in (*SIZES, len(word)):
+                for i in range(len(word) - size + 1):
+                    holders[word[i : i + size]].add(key)
     share = {text: together.count(text) / len(shapes) for text in holders}
     chosen = []
     while wanted:
-        best = max(holders, key=lambda text: (len(holders[text] & wanted) / (1 + 60 * share[text]), text))
+        best = max(
+            holders, key=lambda text: (len(new := holders[text] & wanted) / (1 + 4 * share[text] * len(new)), text)
+        )
         chosen.append(best)
         wanted -= holders[best]
     print("\n".join(text.decode() for text in sorted(chosen)))

@@ -1,6 +1,6 @@
 """Finds the few lines of a large log that a rule may meet, quickly enough for gigabytes.
 
-Logs repeat themselves: without its digits, a line is one of few *shapes*. A shape is tried once; a line whose shape
+Logs repeat themselves: without its digits, and the letters that hexadecimal numbers have, a line is one of few *shapes*. A shape is tried once; a line whose shape
 held no wanted text before is passed over. What is new is tried against some short texts, at least one of which every
 rule's literal holds (data/symptoms/anchors.txt), and only then against the literals themselves and the expressions.
 """
@@ -16,11 +16,12 @@ from tonnage import datafiles
 from tonnage.diagnose.symptoms import symptoms
 from tonnage.diagnose.types import Pattern, Symptom
 
-DIGITS: Final = b"0123456789"
+DROPPED: Final = b"0123456789abcdef"  # numbers and the letters of addresses and request ids
 _LONGEST_LINE: Final = 1 << 20  # a longer line is read in pieces
 _LONGEST_SHAPE: Final = 400
 _MOST_QUIET: Final = 120_000
 _MOST_HOT: Final = 20_000
+_MOST_WORDS: Final = 200_000
 _MOST_SAME: Final = 500  # lines of one shape that met the same rules; more are counted only
 _SEGMENT: Final = re.compile(r"\r|\\n|\\r")
 _LONGEST_SEGMENT: Final = 6000
@@ -35,12 +36,12 @@ def compiled(expression: str) -> re.Pattern[str]:
 
 @cache
 def key_of(text: str) -> bytes:
-    """Return the longest piece of a literal without digits, as it stands in a line's shape.
+    """Return a literal as it stands in a line's shape.
 
     >>> key_of("exit code 137")
-    b'exit code '
+    b'xit o '
     """
-    return max(re.split(r"\d+", text), key=len).encode()
+    return text.encode().translate(None, DROPPED)
 
 
 def clean(text: str) -> str:
@@ -62,12 +63,11 @@ Wanted = tuple[bytes, Symptom | None, Pattern | None, str]
 
 
 def keys(rules: Iterable[Symptom]) -> list[Wanted]:
-    """Return the longest literal of each pattern as it stands in shapes, with what wants it."""
+    """Return the first literal of each pattern as it stands in shapes, with what wants it."""
     wanted: list[Wanted] = []
     for rule in rules:
         for pattern in rule.patterns:
-            literal = max(pattern.find, key=lambda text: len(key_of(text)))
-            wanted.append((key_of(literal), rule, pattern, ""))
+            wanted.append((key_of(pattern.find[0]), rule, pattern, ""))
             if pattern.follows:
                 wanted.append((key_of(pattern.follows), None, None, pattern.follows))
     return wanted
@@ -75,10 +75,11 @@ def keys(rules: Iterable[Symptom]) -> list[Wanted]:
 
 def buckets(wanted: Iterable[Wanted]) -> dict[bytes, list[int]]:
     """Return for each short text the places of the keys that hold it, each key under one text only."""
-    texts = [line.encode() for line in datafiles.text("symptoms/anchors.txt").split("\n") if line]
+    texts = datafiles.text("symptoms/anchors.txt").encode().split()
     found: dict[bytes, list[int]] = {text: [] for text in texts}
     for i, (key, *_) in enumerate(wanted):
-        found.setdefault(next((text for text in texts if text in key), key), []).append(i)
+        loose = max(key.split(), key=len)
+        found.setdefault(next((text for text in texts if text in key), loose), []).append(i)
     return {text: places for text, places in found.items() if places}
 
 
@@ -94,9 +95,13 @@ class Scanner:
 
     def __init__(self) -> None:
         self._wanted, self._buckets = index()
+        self._literals = [(pattern.find[0] if pattern else mark).encode() for _, _, pattern, mark in self._wanted]
+        self._keys = [key for key, *_ in self._wanted]
         self._quiet: set[bytes] = set()
         self._hot: dict[bytes, tuple[int, ...]] = {}
         self._met: dict[bytes, int] = {}
+        self._plain_words: set[bytes] = set()
+        self._hot_words: dict[bytes, tuple[int, ...]] = {}
         self.num_lines = 0
 
     def _hot_shapes(self, shapes: Iterable[bytes]) -> dict[bytes, tuple[int, ...]]:
@@ -106,12 +111,9 @@ class Scanner:
         new.difference_update(hot)
         if not new:
             return hot
-        together = b"\n".join(new)
-        present = [item for item in self._buckets.items() if item[0] in together]
+        self._learn(b"\n".join(new))
         for shape in new:
-            wanting = tuple(
-                i for text, places in present if text in shape for i in places if self._wanted[i][0] in shape
-            )
+            wanting = self._wanting(shape)
             if wanting:
                 hot[shape] = wanting
                 if len(self._hot) < _MOST_HOT and len(shape) <= _LONGEST_SHAPE:
@@ -121,6 +123,30 @@ class Scanner:
                     self._quiet.clear()
                 self._quiet.add(shape)
         return hot
+
+    def _learn(self, together: bytes) -> None:
+        """Try every word of some lines that was not met before against the short texts."""
+        new = set(together.split()) - self._plain_words
+        new.difference_update(self._hot_words)
+        if not new:
+            return
+        if len(self._plain_words) + len(self._hot_words) + len(new) > _MOST_WORDS:
+            self._plain_words.clear()
+            self._hot_words.clear()
+            new = set(together.split())
+        joined = b"\n".join(new)
+        texts = [item for item in self._buckets.items() if item[0] in joined]
+        for word in new:
+            places = tuple(i for text, places in texts if text in word for i in places)
+            if places:
+                self._hot_words[word] = places
+            else:
+                self._plain_words.add(word)
+
+    def _wanting(self, shape: bytes) -> tuple[int, ...]:
+        """Return the keys that a shape holds."""
+        places = [self._hot_words[word] for word in shape.split() if word in self._hot_words]
+        return tuple({i for some in places for i in some if self._keys[i] in shape}) if places else ()
 
     def lines(self, blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes, bytes, tuple[int, ...]]]:
         """Yield number, bytes, shape and wanting rules of each line that holds a literal; the last item counts lines."""
@@ -141,7 +167,7 @@ class Scanner:
 
     def _of_block(self, number: int, whole: bytes) -> Iterator[tuple[int, bytes, bytes, tuple[int, ...]]]:
         lines = whole.split(b"\n")
-        shapes = [line.translate(None, DIGITS) for line in lines]
+        shapes = [line.translate(None, DROPPED) for line in lines]
         hot = self._hot_shapes(shapes)
         if not hot:
             return
@@ -154,6 +180,8 @@ class Scanner:
         marks: dict[str, int] = {}
         for number, line, shape, wanting in self.lines(blocks):
             if self._met.get(shape, 0) >= _MOST_SAME:
+                continue
+            if not any(self._literals[i] in line for i in wanting):
                 continue
             met = False
             for text in segments(line):
