@@ -165,13 +165,14 @@ def diagnose(paths: Iterable[str], *, stdin: BinaryIO | None = None, redact: boo
     BadFileError
         A path that is named does not exist, or is neither text nor a dump.
     """
-    from tonnage.diagnose import lines, match
+    from tonnage.diagnose import hang, lines, match, snapshot
     from tonnage.diagnose.symptoms import symptoms
     from tonnage.probe.evidence import read_evidence
 
     rules = symptoms()
     found = read_evidence(paths, stdin)
-    return match.diagnose(found.hits, found.seen, rules, lines.redact if redact else lines.mask)
+    hits = (*found.hits, *hang.of_recorders(found.recorders), *snapshot.of_snapshots(found.snapshots))
+    return match.diagnose(hits, found.seen, rules, lines.redact if redact else lines.mask)
 
 
 def find_gpus(*queries: str, vendor: str = "", min_memory_bytes: Bytes = 0, order: str = "") -> tuple[Device, ...]:

@@ -26,11 +26,15 @@ def met(text: str) -> set[str]:
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["id"])
 def test_a_rule_fires_on_its_line_and_not_on_its_near_miss(entry, diagnose):
+    if not entry.get("patterns") and not entry["id"].startswith("TORCH_"):
+        assert entry["fires"] == entry["quiet"] == []  # what the code tells: test_hang.py
+        return
     assert entry["fires"]
     assert entry["quiet"]
+    count = entry.get("at_least", 1)
     for line in entry["fires"]:
         hits = met(line)
-        refined = found(diagnose(line))
+        refined = found(diagnose("\n".join([line] * count)))
         alone = entry["role"] == "sign" and entry["severity"] != "critical"
         assert entry["id"] in (hits if alone else refined), line
     for line in entry["quiet"]:
@@ -69,7 +73,7 @@ def test_links_name_rules_that_exist():
 def test_the_fields_in_a_text_are_caught_by_its_patterns():
     for rule in symptoms().values():
         wanted = {name for text in rule.cause for name in re.findall(r"<(\w+)>", text)}
-        if rule.patterns:
+        if rule.patterns and rule.layer != "run":
             caught = {name for one in rule.patterns for name in re.compile(one.regex).groupindex}
             assert wanted <= caught, rule.id
 

@@ -28,7 +28,7 @@ def _fix(cure: Cure) -> str:
 
 
 def _evidence(places: Sequence[Evidence]) -> list[dict[str, Any]]:
-    return [{"file": one.file, "line": one.line, "text": one.text} for one in places]
+    return [{"file": one.file, "line": one.line or None, "text": one.text} for one in places]
 
 
 def _object(finding: Finding) -> dict[str, Any]:

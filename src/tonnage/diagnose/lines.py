@@ -36,6 +36,7 @@ _SECRETS: Final = (
     (re.compile(r"([?&](?:X-Amz-Signature|X-Amz-Credential|Signature|sig|token|key)=)[^&\s'\"]{6,}"), r"\1***"),
 )  # fmt: skip
 _ADDRESSES: Final = (
+    (re.compile(r"\b[\w.+\-]{1,64}@[\w\-]{1,64}(?:\.[\w\-]{1,64}){0,4}"), "<user>"),
     (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b"), "<address>"),
     (re.compile(r"(?<![\w:.])(?=[0-9a-fA-F:]*::|(?:[0-9a-fA-F]{1,4}:){5})[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,8}(?:\d{1,3}(?:\.\d{1,3}){3})?"), "<address>"),
     (re.compile(r"\b(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}\b"), "<address>"),
@@ -44,7 +45,6 @@ _ADDRESSES: Final = (
     (re.compile(r"^[\w.\-]{1,80}(:\d+:\d+ \[\d+\])"), r"<host>\1"),
     (re.compile(r"(?i)\b(host(?:name)?\s*[:=]\s*)[\w.\-]{1,120}"), r"\1<host>"),
     (re.compile(r"(?i)\b(node(?:name)?[ =:/]+)(?=[\w.\-]*\d)[\w.\-]{2,120}"), r"\1<host>"),
-    (re.compile(r"\b[\w.+\-]{1,64}@[\w\-]{1,64}(?:\.[\w\-]{1,64}){0,4}"), "<user>"),
     (re.compile(r"(/(?:home|Users)/)[^/\s:'\"]{1,64}"), r"\1<user>"),
 )  # fmt: skip
 

@@ -9,13 +9,13 @@ What nothing explains is a finding.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from tonnage.diagnose import refine
 from tonnage.diagnose.lines import mask
 from tonnage.diagnose.types import (
     ROLES,
-    SEVERITIES,
     Consequence,
     Cure,
     Diagnosis,
@@ -36,11 +36,12 @@ class Book:
 
     def __init__(self, hits: Iterable[Hit], rules: Mapping[str, Symptom]) -> None:
         self.rules = rules
-        self.met: dict[str, list[Hit]] = {}
-        for hit in hits:
-            self.met.setdefault(hit.symptom, []).append(hit)
-        for found in self.met.values():
-            found.sort(key=_order)
+        met: dict[str, list[Hit]] = {}
+        for hit in _timed(hits):
+            met.setdefault(hit.symptom, []).append(hit)
+        self.met = {
+            name: sorted(found, key=_order) for name, found in met.items() if len(found) >= rules[name].at_least
+        }
 
     def first(self, name: str) -> Hit:
         """Return the first line that met a rule."""
@@ -55,12 +56,27 @@ def _order(hit: Hit) -> tuple[float, str, int]:
     return (hit.time_seconds if hit.time_seconds is not None else float("inf"), hit.file, hit.line)
 
 
+def _timed(hits: Iterable[Hit]) -> list[Hit]:
+    """Return hits by file and line, those without a time with that of the nearest line before, else after, that has one."""
+    by_file: dict[str, list[Hit]] = {}
+    for hit in hits:
+        by_file.setdefault(hit.file, []).append(hit)
+    timed: list[Hit] = []
+    for found in by_file.values():
+        found.sort(key=lambda hit: hit.line)
+        last = next((hit.time_seconds for hit in found if hit.time_seconds is not None), None)
+        for hit in found:
+            last = hit.time_seconds if hit.time_seconds is not None else last
+            timed.append(replace(hit, time_seconds=last))
+    return timed
+
+
 def before(one: Hit, other: Hit) -> bool | None:
     """Whether a line was printed before another; None where that cannot be told."""
     if one.file == other.file:
         return one.line <= other.line
-    if one.time_seconds is None or other.time_seconds is None:
-        return None
+    if one.time_seconds is None or other.time_seconds is None or one.rank is None or other.rank is None:
+        return None  # a machine's log and a job's may be hours apart by their time zones
     return one.time_seconds <= other.time_seconds
 
 
@@ -109,7 +125,7 @@ def _same_line(roots: Sequence[str], book: Book) -> dict[str, str]:
     """Return for each root that another says better of the same line, that other."""
     better: dict[str, str] = {}
     for name in roots:
-        lines = {(hit.file, hit.line) for hit in book.met[name]}
+        lines = {(hit.file, hit.line) for hit in book.met[name] if hit.line}
         for other in roots:
             if other == name or book.rules[other].weight <= book.rules[name].weight:
                 continue
@@ -165,15 +181,25 @@ def diagnose(
         also = [other for other, by in better.items() if by == name]
         findings.append(_finding(book, name, led_to, also, seen, hide, rivals=place))
     return Diagnosis(
-        findings=tuple(findings), looked_at=tuple(seen), would_help=() if findings else refine.would_help(seen)
+        findings=tuple(findings),
+        looked_at=tuple(replace(one, last_exception=hide(one.last_exception)) for one in seen),
+        would_help=() if findings else refine.would_help(seen),
     )
+
+
+# What comes first: a critical cause, a critical effect, then milder ones; what is for information comes last.
+_FIRST: Final = {
+    ("cause", "critical"): 0, ("effect", "critical"): 1, ("cause", "warning"): 2, ("effect", "warning"): 3,
+    ("echo", "critical"): 4, ("echo", "warning"): 5, ("sign", "critical"): 6, ("sign", "warning"): 7,
+}  # fmt: skip
 
 
 def _rank(book: Book, name: str) -> tuple[int, int, tuple[float, str, int], int]:
     rule = book.rules[name]
+    place = _FIRST.get((rule.role, rule.severity), 8 + ROLES.index(rule.role))
     if rule.role == "echo":  # among wrappers the one that says most
-        return (ROLES.index(rule.role), -rule.weight, _order(book.first(name)), 0)
-    return (ROLES.index(rule.role), SEVERITIES.index(rule.severity), _order(book.first(name)), -rule.weight)
+        return (4, -rule.weight, _order(book.first(name)), 0)
+    return (place, 0, _order(book.first(name)), -rule.weight)
 
 
 def _finding(
@@ -188,7 +214,7 @@ def _finding(
 ) -> Finding:
     rule = book.rules[name]
     hits = book.met[name]
-    cause, cures = refine.cause_of(rule, hits)
+    (english, chinese), cures = refine.cause_of(rule, hits)
     consequences = tuple(
         Consequence(id=other, what=book.rules[other].cause, evidence=evidence_of(book.met[other], hide)[:2])
         for other in sorted(led_to, key=lambda other: _order(book.first(other)))
@@ -196,7 +222,7 @@ def _finding(
     return Finding(
         id=name,
         layer=rule.layer,
-        cause=cause,
+        cause=(hide(english), hide(chinese)),
         severity=rule.severity,
         confidence=_confidence(rule, hits, seen, rivals, len(consequences)),
         evidence=evidence_of(hits, hide),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
+from tonnage.diagnose import hang
 from tonnage.diagnose.memory import Shortage, kind_of, read_shortage
 from tonnage.diagnose.types import Cure, Hit, Seen, Symptom
 from tonnage.messages import choose_language, language, say
@@ -35,7 +37,8 @@ def both(message_id: str, **values: object) -> tuple[str, str]:
 
 def refined(hits: Sequence[Hit], rules: Mapping[str, Symptom]) -> list[Hit]:
     """Return hits whose rule was chosen by what the message says: the kind of a shortage, the code of an Xid."""
-    return [_named(hit, _better(hit, rules)) for hit in hits]
+    named = [replace(hit, symptom=_better(hit, rules)) for hit in hits]
+    return named + hang.of_counters(named)
 
 
 def _better(hit: Hit, rules: Mapping[str, Symptom]) -> str:
@@ -43,15 +46,6 @@ def _better(hit: Hit, rules: Mapping[str, Symptom]) -> str:
         return _BY_KIND.get(kind_of(read_shortage(hit.text)), "TORCH_OOM")
     name = f"XID_{int(hit.groups['xid'])}" if hit.symptom == "XID_ANY" else hit.symptom
     return name if name in rules else hit.symptom
-
-
-def _named(hit: Hit, name: str) -> Hit:
-    if name == hit.symptom:
-        return hit
-    return Hit(
-        symptom=name, file=hit.file, line=hit.line, text=hit.text, groups=hit.groups, rank=hit.rank,
-        time_seconds=hit.time_seconds,
-    )  # fmt: skip
 
 
 def _texts(shortage: Shortage) -> dict[str, str]:

@@ -145,8 +145,9 @@ class Scanner:
 
     def _wanting(self, shape: bytes) -> tuple[int, ...]:
         """Return the keys that a shape holds."""
-        places = [self._hot_words[word] for word in shape.split() if word in self._hot_words]
-        return tuple({i for some in places for i in some if self._keys[i] in shape}) if places else ()
+        hot = self._hot_words
+        places = {i for word in set(shape.split()) if word in hot for i in hot[word]}
+        return tuple(i for i in places if self._keys[i] in shape) if places else ()
 
     def lines(self, blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes, bytes, tuple[int, ...]]]:
         """Yield number, bytes, shape and wanting rules of each line that holds a literal; the last item counts lines."""

@@ -11,7 +11,7 @@ from tonnage.diagnose.types import ROLES, SEVERITIES, Cure, Pattern, Symptom
 
 FIELDS: Final = frozenset(
     ("id", "layer", "severity", "role", "cause", "cures", "against", "explains", "patterns", "source", "versions",
-     "weight", "fires", "quiet")
+     "weight", "at_least", "fires", "quiet")
 )  # fmt: skip
 _PATTERN_FIELDS: Final = frozenset(("find", "regex", "unless", "follows", "within"))
 
@@ -72,6 +72,7 @@ def read_symptom(entry: Mapping[str, Any]) -> Symptom:
         source=entry["source"],
         versions=entry.get("versions", ""),
         weight=entry.get("weight", 50),
+        at_least=entry.get("at_least", 1),
     )
 
 

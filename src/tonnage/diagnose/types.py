@@ -48,6 +48,7 @@ class Symptom:
     source: str
     versions: str
     weight: int
+    at_least: int = 1  # so many lines before it counts
 
 
 @noun
