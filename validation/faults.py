@@ -527,6 +527,17 @@ def as_csv(rows: list[dict[str, Any]]) -> str:
     return text.getvalue()
 
 
+def from_csv(text: str) -> list[dict[str, Any]]:
+    """Return the rows that `as_csv` wrote."""
+
+    def value(name: str, word: str) -> Any:
+        if name in ("job", "kind", "verdict", "what"):
+            return word
+        return None if word == "" else float(word) if name in ("loss", "recover_seconds") else int(word)
+
+    return [{name: value(name, word) for name, word in row.items()} for row in csv.DictReader(io.StringIO(text))]
+
+
 def as_page(rows: list[dict[str, Any]], seed: int) -> str:
     """Return the report in Markdown, a line a kind; the rows are in the CSV beside it."""
     lines = [
@@ -538,13 +549,25 @@ def as_page(rows: list[dict[str, Any]], seed: int) -> str:
             "[faults.csv](faults.csv)."
         ),
     ]
-    for title, names in (
-        ("The supervisor on arithmetic alone", FAKES),
-        ("Trainings of a tiny mixture of experts", REALS),
-    ):
+    parts = (
+        (
+            "The supervisor on arithmetic alone",
+            FAKES,
+            "`validation/fake_job.py` on one, two and three ranks; `make faults`.",
+        ),
+        (
+            "Trainings of a tiny mixture of experts",
+            REALS,
+            (
+                "`jobs/train.py`, started by torchrun on two gloo ranks (one process for single): 40 steps, a save every 10; "
+                "`python validation/faults.py --job real --number 75`, whose list goes on."
+            ),
+        ),
+    )
+    for title, names, how in parts:
         these = [row for row in rows if row["job"] in names]
         if these:
-            lines += ["", f"## {title}", "", *_table(these)]
+            lines += ["", f"## {title}", "", f"{len(these)} faults. {how}", "", *_table(these)]
     bad = [row for row in rows if row["verdict"] != "ok"]
     lines += ["", *(f"- {row['number']} {row['job']}, {row['kind']}: {row['verdict']}" for row in bad)]
     return "\n".join(lines).rstrip() + "\n"
@@ -591,6 +614,7 @@ def main() -> int:
 
 def report(rows: list[dict[str, Any]], asked: argparse.Namespace) -> int:
     """Print the report, keep it where asked, and return 3 where a run did not end well."""
+    rows = sorted(rows, key=lambda row: (row["job"] in REALS, row["number"]))
     page = as_page(rows, asked.seed)
     if asked.write:
         (HERE / "faults.csv").write_text(as_csv(rows), encoding="utf-8")
