@@ -147,7 +147,7 @@ def _ties(objects: list[Any]) -> Iterator[str]:
                 if isinstance(target, str) and target not in named:
                     yield f"Service: no container has a port named {target}"
         target = spec.get("scaleTargetRef")
-        if target is not None and (target.get("kind", "Deployment"), target.get("name")) not in by_kind:
+        if target is not None and pods and (target.get("kind", "Deployment"), target.get("name")) not in by_kind:
             yield f"{one['kind']}: {target.get('name')} is not there to be scaled"
 
 

@@ -49,15 +49,16 @@ def verdicts(reader: Reader, texts: Iterable[str]) -> dict[str, str]:
 
 @cache
 def read_all(reader: Reader, pattern: str) -> dict[str, str]:
-    """Return a reader's verdict of every rendered file whose path matches, once a session."""
+    """Return a reader's verdict of every rendered file whose place and path match, once a session."""
     return verdicts(
-        reader, (text for offer in rendered() for path, text in offer.files.items() if matches(path, pattern))
+        reader,
+        (text for offer in rendered() for path, text in offer.files.items() if matches(offer.place, path, pattern)),
     )
 
 
-def matches(path: str, pattern: str) -> bool:
-    """Whether a file of a bundle is of a kind."""
-    return re.fullmatch(pattern, path) is not None
+def matches(place: str, path: str, pattern: str) -> bool:
+    """Whether a file of a bundle is of a kind; a pattern is of "place/path"."""
+    return re.fullmatch(pattern, f"{place}/{path}") is not None
 
 
 def written(texts: Sequence[str], folder: Path, name: str) -> list[Path]:

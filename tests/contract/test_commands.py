@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.contract.cases import SERVE, VARIABLES, combinations, offers, rendered, words
 from tests.engines.test_options import PROGRAMS, RECORDED, known_options, wrong_words
 
@@ -59,6 +61,31 @@ def test_a_flag_that_is_not_known_would_be_seen_in_every_place(place):
     assert words(offer)[:2] == ["vllm", "serve"]
     known = {name: values for name, values in known_options("vllm").items() if name != "--port"}
     assert wrong_words(own_words(words(offer)), known) == ["--port"]
+
+
+# A script of the bundle that something in it runs; notes and comments name commands of other folders too.
+RUN = re.compile(r"\bbash (?:/(?:bundle|scratch|tmp)/)?([a-z-]+\.sh)\b")
+
+
+def runs(text: str) -> set[str]:
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith(("#", "echo", "tell", "step"))]
+    return set(RUN.findall("\n".join(lines)))
+
+
+@pytest.mark.parametrize(("program", "goal", "place"), combinations())
+def test_every_script_that_is_run_is_in_the_bundle(program, goal, place):
+    for offer in [one for one in offers(program, goal, place) if one.bundle is not None]:
+        read = [text for path, text in offer.files.items() if path.endswith((".sh", ".sbatch", ".service", ".yaml"))]
+        wanted = set().union(*map(runs, read))
+        assert wanted <= set(offer.files) | ({"start.sh"} if place == "kubernetes" else set()), offer.what
+        if place == "kubernetes":
+            objects = list(yaml.safe_load_all(offer.files["kubernetes.yaml"]))
+            held = {key for one in objects if one["kind"] == "ConfigMap" for key in one["data"]}
+            assert runs(offer.files["kubernetes.yaml"]) <= held, offer.what
+
+
+def test_a_script_that_is_not_there_would_be_seen():
+    assert runs("exec bash /scratch/start.sh && bash install.sh\n# bash other.sh\n") == {"start.sh", "install.sh"}
 
 
 # Stands for every program: it writes down what it was called with. `python -c` asks for a version and gets none.

@@ -10,7 +10,7 @@ from tests.contract.cases import combinations, offers, rendered
 
 pytestmark = [pytest.mark.contract, pytest.mark.slow]
 
-PATTERN = r".*task.*\.yaml"
+PATTERN = r"skypilot/(task|nccl-test)\.yaml"
 ROOT = Path(__file__).parents[2]
 
 
@@ -27,7 +27,7 @@ def sky(tmp_path_factory):
 @pytest.fixture(scope="module")
 def verdicts(sky):
     return readers.verdicts(
-        sky, (t for o in rendered("skypilot") for p, t in o.files.items() if readers.matches(p, PATTERN))
+        sky, (t for o in rendered("skypilot") for p, t in o.files.items() if readers.matches(o.place, p, PATTERN))
     )
 
 
@@ -38,7 +38,7 @@ def test_skypilot_takes_every_task(verdicts, program, goal, place):
         for offer in offers(program, goal, place)
         if offer.bundle
         for path, text in offer.files.items()
-        if readers.matches(path, PATTERN) and verdicts[text]
+        if readers.matches(place, path, PATTERN) and verdicts[text]
     }
     assert not wrong
 

@@ -101,7 +101,7 @@ def install_script(service: Service) -> BundleFile:
 
 def weights_script(weights: Weights) -> BundleFile:
     """Return the script that makes the weights that the plan assumes; run again it changes nothing."""
-    text = script(say("deploy.weights_purpose"), weights.lines)
+    text = script(say("deploy.weights_purpose"), ('export PATH="$PWD/.venv/bin:$PATH"', *weights.lines))
     return BundleFile(path="weights.sh", text=text, purpose=say("deploy.purpose_weights"), is_executable=True)
 
 
@@ -148,7 +148,9 @@ def container_words(service: Service, scratch: str = "/scratch") -> tuple[str, .
         f"mkdir -p {scratch} /cache/run /cache/data; cd {scratch}",
         'for file in /bundle/*; do if [ -f "$file" ]; then cp -L "$file" .; fi; done',
         f"{data}; ln -sfn /cache/run run; ln -sfn $data data",
-        f"bash install.sh && exec bash {SUPERVISE if scratch != '/scratch' else 'start.sh'}\n",
+        "bash install.sh",
+        *(("bash weights.sh",) if service.weights is not None and service.weights.is_made else ()),
+        f"exec bash {SUPERVISE if scratch != '/scratch' else 'start.sh'}\n",
     ))  # fmt: skip
 
 

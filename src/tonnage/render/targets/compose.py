@@ -22,6 +22,7 @@ from tonnage.render.parts import (
 )
 from tonnage.render.quote import compose_value, to_yaml
 from tonnage.render.scripts import comment
+from tonnage.render.targets.local import start_script
 from tonnage.render.types import Bundle, BundleFile, Role, Service
 
 _EXPORTER: Final = "nvcr.io/nvidia/k8s/dcgm-exporter:4.5.3-4.8.2-distroless"
@@ -50,7 +51,7 @@ def bundle(service: Service) -> Bundle:
     )
     test = "docker compose run --rm nccl-test"
     files = [*common_files(service, _START, "compose", test, notes), _file(service)]
-    files += [supervise_script()] if is_job else []
+    files += [supervise_script(), start_script(service)] if is_job else []
     if service.num_replicas > 1:
         files.append(BundleFile(path="router.conf", text=router(service), purpose=say("deploy.purpose_router")))
     return Bundle(

@@ -24,6 +24,7 @@ from tonnage.render.parts import (
     install_script,
     link_test,
     num_cores,
+    weights_script,
 )
 from tonnage.render.quote import kubernetes_words, to_yaml
 from tonnage.render.scripts import comment
@@ -96,7 +97,7 @@ def _threshold(service: Service) -> int:
 
 
 def _weights_notes(service: Service) -> tuple[str, ...]:
-    if service.weights is None or not service.weights.is_made:
+    if service.role is not Role.SERVER or service.weights is None or not service.weights.is_made:
         return ()
     return (say("places.weights_in_volume", name=service.name),)
 
@@ -169,7 +170,7 @@ def _scaling_files(service: Service) -> list[BundleFile]:
 def objects(service: Service) -> list[dict[str, Any]]:
     """Return the objects in the order in which they are made."""
     made = [_claim(service)]
-    if service.files:
+    if _files(service):
         made.append(_config(service))
     if service.role is Role.SERVER:
         return [*made, _deployment(service), _service(service)]
@@ -218,7 +219,10 @@ def _claim(service: Service) -> dict[str, Any]:
 def _files(service: Service) -> dict[str, str]:
     files = dict(service.files)
     if service.role is Role.JOB:
-        files |= {file.path: file.text for file in (install_script(service), start_script(service))}
+        own = [install_script(service), start_script(service)]
+        if service.weights is not None and service.weights.is_made:
+            own.append(weights_script(service.weights))
+        files |= {file.path: file.text for file in own}
     return files
 
 
@@ -332,7 +336,7 @@ def _pod(service: Service) -> dict[str, Any]:
     ]
     if service.role is Role.JOB:
         volumes.append({"name": "scratch", "emptyDir": {}})
-    if service.files:
+    if _files(service):
         volumes.append({"name": "bundle", "configMap": {"name": service.name, **_paths(service)}})
     return {
         "containers": [_container(service)],
@@ -358,7 +362,7 @@ def _in_volume(service: Service, word: str) -> str:
 def _container(service: Service) -> dict[str, Any]:
     words = kubernetes_words(_in_volume(service, word) for word in container_words(service))
     mounts = [{"name": "cache", "mountPath": "/cache"}, {"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108
-    if service.files:
+    if _files(service):
         mounts.append({"name": "bundle", "mountPath": "/bundle"})
     if service.role is Role.JOB:
         mounts.append({"name": "scratch", "mountPath": "/scratch"})
@@ -376,7 +380,7 @@ def _container(service: Service) -> dict[str, Any]:
         "image": service.image,
         "command": words[:1],
         "args": words[1:],
-        "workingDir": "/bundle" if service.files and service.role is Role.SERVER else "/cache",
+        "workingDir": "/bundle" if _files(service) and service.role is Role.SERVER else "/cache",
         "env": _env(service),
         "resources": {"limits": limits, "requests": {key: limits[key] for key in ("cpu", "memory")}},
         "volumeMounts": mounts,
