@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # each verb imports what it needs when it is called
     from tonnage.plan.today import Stack
     from tonnage.plan.types import Answer, Plan, Request
     from tonnage.record.types import Run as RunState
-    from tonnage.render.types import Bundle
+    from tonnage.render.types import Bundle, Scaling
     from tonnage.run.supervise import Update
     from tonnage.simulate.ask import JobAnswer, JobQuestion, LoadAnswer, LoadQuestion
     from tonnage.units import Bytes
@@ -613,6 +613,7 @@ def deploy(
     port: int | None = None,
     engine: str | None = None,
     is_monitored: bool = False,
+    scaling: Scaling | None = None,
 ) -> Bundle:
     """Return the files that start a plan in a place; nothing is written.
 
@@ -631,6 +632,8 @@ def deploy(
         a plan of transformers.
     is_monitored : bool
         Whether to add what Prometheus and Alertmanager read, with the plan's predictions as thresholds.
+    scaling : Scaling
+        How replicas follow the load, where the place can (`kubernetes`).
 
     Returns
     -------
@@ -649,6 +652,10 @@ def deploy(
 
     found = find_place(place)
     service = service_of(plan, host=found.host, num_replicas=num_replicas, port=port, engine=engine)
+    if scaling is not None:
+        from tonnage.render.services import scaled
+
+        service = scaled(service, scaling, place)
     bundle = found.bundle(service)
     if not is_monitored:
         return bundle

@@ -136,3 +136,40 @@ def test_a_name_of_two_lines_stays_in_its_place(plan_file):
     assert api.read_plan(api.write_plan(plan)) == plan
     page = next(file.text for file in api.deploy(plan).files if file.path == "README.md")
     assert "\n# b" not in page
+
+
+@pytest.fixture(scope="module")
+def vllm_file(tmp_path_factory):
+    answer = api.plan(make_request("Qwen/Qwen3-8B", gpus=["rtx-4090"], limits={"engines": ("vllm",)}))
+    path = tmp_path_factory.mktemp("vllm") / "plan.toml"
+    path.write_text(api.write_plan(answer.plans[0]), encoding="utf-8")
+    return path
+
+
+def test_replicas_follow_the_load_as_simulate_found_it(tonnage, vllm_file):
+    words = ("deploy", str(vllm_file), "--to", "-", "--place", "kubernetes", "--scale", "0..6")
+    text = tonnage(*words, "--scale-target", "12", "--scale-on", "in-flight").out
+    parts = {part.partition(" <==")[0]: part.partition("\n")[2] for part in text.split("==> ")[1:]}
+    keda = yaml.safe_load(parts["keda.yaml"])["spec"]
+    assert (keda["minReplicaCount"], keda["maxReplicaCount"]) == (0, 6)
+    query = keda["triggers"][0]["metadata"]
+    assert query["threshold"] == "12"
+    assert "waiting" in query["query"]
+    assert "running" in query["query"]
+    hpa = yaml.safe_load(parts["hpa.yaml"])["spec"]
+    assert (hpa["minReplicas"], hpa["maxReplicas"]) == (1, 6)
+
+
+@pytest.mark.parametrize(
+    "words,reason",
+    [
+        (("--place", "local", "--scale", "1..4", "--scale-target", "2"), "do not come and go by themselves"),
+        (("--place", "kubernetes", "--scale", "1..4"), "by how many requests"),
+        (("--place", "kubernetes", "--scale-target", "4"), "says nothing without a range"),
+        (("--place", "kubernetes", "--scale", "4..1", "--scale-target", "4"), "no range of replicas"),
+    ],
+)
+def test_scaling_that_makes_no_sense_is_refused(tonnage, vllm_file, words, reason):
+    said = tonnage("deploy", str(vllm_file), "--to", "-", *words)
+    assert said.code == 2
+    assert reason in said.err

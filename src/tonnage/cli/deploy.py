@@ -14,7 +14,7 @@ from tonnage.messages import say
 if TYPE_CHECKING:
     from tonnage.plan.types import Plan
     from tonnage.render.bundle import Change
-    from tonnage.render.types import Bundle
+    from tonnage.render.types import Bundle, Scaling
 
 _LARGEST_BYTES = 8 << 20
 
@@ -29,6 +29,17 @@ _LARGEST_BYTES = 8 << 20
 @click.option("--diff", "is_diff", is_flag=True, help="Show what would change, and change nothing.")
 @click.option("--replicas", default=1, show_default=True, type=click.IntRange(1, 1024), help="Copies of a server.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port of a server; the engine's own by default.")
+@click.option("--scale", metavar="MIN..MAX", help="Replicas follow the load (kubernetes); 0 scales to zero with KEDA.")
+@click.option(
+    "--scale-target", type=float, metavar="N", help="Requests a replica, as tonnage simulate --autoscale finds."
+)
+@click.option(
+    "--scale-on",
+    type=click.Choice(("waiting", "in-flight")),
+    default="waiting",
+    show_default=True,
+    help="Which of them.",
+)
 @click.option("--monitor", "is_monitored", is_flag=True, help="Add what Prometheus and Alertmanager read.")
 @common
 def command(
@@ -39,6 +50,9 @@ def command(
     is_diff: bool,
     replicas: int,
     port: int | None,
+    scale: str | None,
+    scale_target: float | None,
+    scale_on: str,
     is_monitored: bool,
     is_json: bool,
     is_quiet: bool,
@@ -63,7 +77,15 @@ def command(
     if not folder.strip():
         raise RequestError("names no folder", where="--to", fix="write --to bundle, or --to - to print the files")
     plan = _located(api.read_plan(read_text(path, LARGEST_BYTES), path), Path(path).parent, is_quiet=is_quiet)
-    bundle = api.deploy(plan, place=place, num_replicas=replicas, port=port, engine=engine, is_monitored=is_monitored)
+    bundle = api.deploy(
+        plan,
+        place=place,
+        num_replicas=replicas,
+        port=port,
+        engine=engine,
+        is_monitored=is_monitored,
+        scaling=_scaling(scale, scale_target, scale_on),
+    )
     if folder == "-":
         if is_json:
             emit_json(manifest(bundle))
@@ -106,6 +128,26 @@ def _located(plan: Plan, beside: Path, *, is_quiet: bool) -> Plan:
     if is_gone:
         note(say("places.model_gone", path=plan.request.model), is_quiet=is_quiet)
     return found
+
+
+def _scaling(scale: str | None, target: float | None, scale_on: str) -> Scaling | None:
+    from tonnage.cli.simulate import above_zero, replica_range
+    from tonnage.errors import RequestError
+    from tonnage.render.types import Scaling
+
+    bounds = replica_range(scale, "--scale")
+    if bounds is None:
+        if target is not None:
+            raise RequestError("says nothing without a range", where="--scale-target", fix="add --scale 1..8")
+        return None
+    if target is None:
+        raise RequestError(
+            "by how many requests is not said",
+            where="--scale",
+            fix="add --scale-target 4; tonnage simulate PLAN --autoscale finds the best",
+        )
+    above_zero(target, "--scale-target")
+    return Scaling(least=bounds[0], most=bounds[1], target=target, counts_running=scale_on == "in-flight")
 
 
 def _foreign_start(bundle: Bundle, changes: tuple[Change, ...]) -> Change | None:

@@ -174,7 +174,7 @@ def _load_question(plan: Plan, words: dict[str, Any]) -> Any:
         tpot_limit_seconds=_time(words, "tpot") or getattr(workload, "tpot_limit_seconds", None),
         least_kept_ratio=words["keep"],
         finds_rate=words["find_rate"],
-        scale=_scale(words["autoscale"]),
+        scale=replica_range(words["autoscale"], "--autoscale"),
         start_seconds=_time(words, "start"),
         spot_mean_seconds=_time(words, "lost_every"),
         seed=words["seed"],
@@ -222,7 +222,8 @@ def _time(words: dict[str, Any], name: str) -> float | None:
     return None if words[name] is None else parse_seconds(words[name], f"--{name.replace('_', '-')}")
 
 
-def _scale(text: str | None) -> tuple[int, int] | None:
+def replica_range(text: str | None, where: str) -> tuple[int, int] | None:
+    """Return the fewest and the most replicas that a text like 1..8 names."""
     from tonnage.errors import RequestError
 
     if text is None:
@@ -235,7 +236,7 @@ def _scale(text: str | None) -> tuple[int, int] | None:
         or not 0 <= int(least) <= int(most) <= 1024
         or most == "0"
     ):
-        raise RequestError(f"'{text[:40]}' is no range of replicas", where="--autoscale", fix="write --autoscale 1..8")
+        raise RequestError(f"'{text[:40]}' is no range of replicas", where=where, fix=f"write {where} 1..8")
     return int(least), int(most)
 
 
@@ -390,7 +391,20 @@ def _policy_lines(answer: LoadAnswer) -> list[str]:
     share = answer.question.least_kept_ratio
     if answer.winner is None:
         return [*text, say("simulate.no_winner", share=share)]
-    return [*text, say("simulate.winner", share=share, policy=policy_text(answer.scaled[answer.winner].policy))]
+    policy = answer.scaled[answer.winner].policy
+    text.append(say("simulate.winner", share=share, policy=policy_text(policy)))
+    return [*text, f"  {deploy_words(policy)}"]
+
+
+def deploy_words(policy: Policy) -> str:
+    """Return the command that deploys a policy."""
+    from tonnage.simulate.autoscale import Metric
+
+    if policy.metric is None:
+        return f"tonnage deploy PLAN --to bundle --place kubernetes --replicas {policy.least}"
+    way = "" if policy.metric is Metric.WAITING else " --scale-on in-flight"
+    bounds = f"--scale {policy.least}..{policy.most} --scale-target {policy.target:g}"
+    return f"tonnage deploy PLAN --to bundle --place kubernetes {bounds}{way}"
 
 
 def policy_text(policy: Policy) -> str:

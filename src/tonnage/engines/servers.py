@@ -30,6 +30,7 @@ class ServerFacts:
     follower_flags: tuple[str, ...] = ()  # on all machines but the first
     image_user: str | None = None  # "uid:gid" that the image was prepared for, beside root
     queue_metric: str | None = None  # requests that wait, as its metrics page names them
+    running_metric: str | None = None  # requests that run
 
     def flags_of_nodes(self, num_nodes: int) -> tuple[str, ...]:
         """Return the flags that make one server of several machines."""
@@ -72,6 +73,7 @@ def server_of(data: str) -> ServerFacts:
         follower_flags=tuple(found.get("follower_flags", ())),
         image_user=found.get("image_user"),
         queue_metric=found.get("queue_metric"),
+        running_metric=found.get("running_metric"),
     )
 
 

@@ -11,6 +11,12 @@ MESSAGES: dict[str, tuple[str, str]] = {
     ),
     "plan_for": ("plan with --engine, one of: {engines}", "用 --engine 重新规划，可选：{engines}"),
     "replicas_of_a_job": ("a training job has no replicas", "训练任务没有副本"),
+    "place_scales_not": ("replicas do not come and go by themselves in '{place}'", "'{place}' 不会自动增减副本"),
+    "scale_there": ("deploy with --place kubernetes", "用 --place kubernetes 部署"),
+    "nothing_to_scale": (
+        "there is nothing to scale by: no server, or one that does not tell how many requests wait",
+        "没有可依据的指标：不是服务，或引擎不报告等待的请求数",
+    ),
     "leave_out": ("leave it out", "去掉该选项"),
     "replan": ("plan again with tonnage plan", "用 tonnage plan 重新规划"),
     "known_checkpoint": ("{name} holds the weights in {weights}", "{name} 提供 {weights} 格式的权重"),

@@ -19,7 +19,7 @@ from tonnage.plan.types import Plan
 from tonnage.render import network
 from tonnage.render.build import build_of, is_built
 from tonnage.render.quote import shell_words
-from tonnage.render.types import Probe, Role, Service
+from tonnage.render.types import Probe, Role, Scaling, Service
 from tonnage.render.weights import Weights, weights_of
 from tonnage.units import GIB, MIB
 from tonnage.workload.types import Serving
@@ -257,6 +257,7 @@ def _server(plan: Plan, host: str, port: int | None, num_replicas: int) -> Servi
         follower_words=follower_words,
         image_user=facts.image_user or _USER,
         queue_metric=facts.queue_metric,
+        running_metric=facts.running_metric,
         model_folder=_folder_of(candidate),
     )
 
@@ -279,3 +280,32 @@ def _late_port(flags: tuple[str, ...], port: int, num_replicas: int) -> tuple[st
     if num_replicas == 1:
         return flags
     return tuple(Late(f"${{TONNAGE_PORT:-{port}}}") if flag == str(port) else flag for flag in flags)
+
+
+def scaled(service: Service, scaling: Scaling, place: str) -> Service:
+    """Return a service whose replicas follow the load.
+
+    Parameters
+    ----------
+    service : Service
+        A server.
+    scaling : Scaling
+        How many, by what.
+    place : str
+        Where it runs.
+
+    Returns
+    -------
+    Service
+        The same, scaled.
+
+    Raises
+    ------
+    RequestError
+        The place does not add replicas by itself, the plan trains, or its engine does not say how many requests wait.
+    """
+    if place != "kubernetes":
+        raise RequestError(say("deploy.place_scales_not", place=place), where="--scale", fix=say("deploy.scale_there"))
+    if service.role is not Role.SERVER or service.queue_metric is None:
+        raise RequestError(say("deploy.nothing_to_scale"), where="--scale", fix=say("deploy.leave_out"))
+    return replace(service, scaling=scaling, num_replicas=max(scaling.least, 1))

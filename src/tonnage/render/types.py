@@ -66,6 +66,16 @@ class Probe:
 
 
 @noun
+class Scaling:
+    """How replicas follow the load, as `tonnage simulate --autoscale` compares it."""
+
+    least: int
+    most: int
+    target: float  # requests a replica
+    counts_running: bool = False  # requests in flight; else only those that wait
+
+
+@noun
 class Service:
     """What runs on each node, with the needs that a place has to meet. Words are literal: no place may expand them."""
 
@@ -99,6 +109,8 @@ class Service:
     num_machines: int = 1  # that replicas are spread over
     image_user: str = "1000:1000"  # uid:gid inside a container
     queue_metric: str | None = None  # requests that wait, as the metrics page names them
+    running_metric: str | None = None  # requests that run
+    scaling: Scaling | None = None  # None: by requests that wait, as the plan's concurrency suggests
     model_folder: str = ""  # where a model of this machine lies; none: the engine fetches it
 
     @property

@@ -29,7 +29,7 @@ from tonnage.render.parts import (
 from tonnage.render.quote import kubernetes_words, to_yaml
 from tonnage.render.scripts import comment
 from tonnage.render.targets.local import start_script
-from tonnage.render.types import Bundle, BundleFile, Role, Service
+from tonnage.render.types import Bundle, BundleFile, Role, Scaling, Service
 from tonnage.workload.types import Serving
 
 _RESOURCES: Final = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": "gpu.intel.com/xe"}
@@ -96,6 +96,12 @@ def _threshold(service: Service) -> int:
     return max(1, round(workload.concurrency / 10)) if isinstance(workload, Serving) else 1
 
 
+def _scaling(service: Service) -> Scaling:
+    """Return how replicas follow the load: as asked, else from the replicas there are to four times as many."""
+    least = service.num_replicas
+    return service.scaling or Scaling(least=least, most=4 * least, target=_threshold(service))
+
+
 def _weights_notes(service: Service) -> tuple[str, ...]:
     if service.role is not Role.SERVER or service.weights is None or not service.weights.is_made:
         return ()
@@ -107,27 +113,29 @@ def _scaling_notes(service: Service) -> tuple[str, ...]:
         return ()
     if service.queue_metric is None:
         return (say("places.no_scaling", name=service.candidate.engine),)
-    return (say("places.scaling_note", threshold=_threshold(service)),)
+    return (say("places.scaling_note", threshold=f"{_scaling(service).target:g}"),)
 
 
 def _scaling_files(service: Service) -> list[BundleFile]:
     """Return two ways to add replicas while requests wait, and the rule that the first one needs."""
-    metric = service.queue_metric or ""
-    named, purpose = metric.replace(":", "_"), say("places.purpose_scaling")
+    metric, scaling = service.queue_metric or "", _scaling(service)
+    also = service.running_metric if scaling.counts_running else None
+    named, purpose = (also or metric).replace(":", "_"), say("places.purpose_scaling")
+    named = f"{named}_and_waiting" if also else named
+    wanted = f"{scaling.target:g}"
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": service.name}
-    least, most = service.num_replicas, 4 * service.num_replicas
     # A replica takes minutes to start: none is given up for a short lull.
     behavior = {"scaleDown": {"stabilizationWindowSeconds": 600, "policies": [
         {"type": "Pods", "value": 1, "periodSeconds": 300}]}}  # fmt: skip
-    pods = {"metric": {"name": named}, "target": {"type": "AverageValue", "averageValue": str(_threshold(service))}}
+    pods = {"metric": {"name": named}, "target": {"type": "AverageValue", "averageValue": wanted}}
     hpa = {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
         "metadata": _meta(service),
         "spec": {
             "scaleTargetRef": target,
-            "minReplicas": least,
-            "maxReplicas": most,
+            "minReplicas": max(scaling.least, 1),  # none at all is KEDA's to give
+            "maxReplicas": scaling.most,
             "metrics": [{"type": "Pods", "pods": pods}],
             "behavior": behavior,
         },
@@ -137,13 +145,15 @@ def _scaling_files(service: Service) -> list[BundleFile]:
             "seriesQuery": f'{{__name__="{metric}",namespace!="",pod!=""}}',
             "resources": {"overrides": {"namespace": {"resource": "namespace"}, "pod": {"resource": "pod"}}},
             "name": {"as": named},
-            "metricsQuery": "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
+            "metricsQuery": " + ".join(
+                f"sum({series}{{<<.LabelMatchers>>}}) by (<<.GroupBy>>)" for series in ("<<.Series>>", also) if series
+            ),
         }]}
     }  # fmt: skip
     trigger = {
         "serverAddress": "http://prometheus-operated.monitoring.svc:9090",
-        "query": f'sum({metric}{{pod=~"{service.name}-.*"}})',
-        "threshold": str(_threshold(service)),
+        "query": " + ".join(f'sum({one}{{pod=~"{service.name}-.*"}})' for one in (metric, also) if one),
+        "threshold": wanted,
     }
     keda = {
         "apiVersion": "keda.sh/v1alpha1",
@@ -151,8 +161,8 @@ def _scaling_files(service: Service) -> list[BundleFile]:
         "metadata": _meta(service),
         "spec": {
             "scaleTargetRef": target,
-            "minReplicaCount": least,
-            "maxReplicaCount": most,
+            "minReplicaCount": scaling.least,
+            "maxReplicaCount": scaling.most,
             "pollingInterval": 15,
             "cooldownPeriod": 600,
             "advanced": {"horizontalPodAutoscalerConfig": {"behavior": behavior}},
