@@ -67,6 +67,16 @@ def test_a_run_ends_finished(tmp_path, folder, monkeypatch):
     assert processes.leftovers(state.key) == ()
 
 
+def test_no_step_is_lost_on_who_watches(tmp_path):
+    updates = []
+    api.run(
+        str(bundle(tmp_path, num_steps=150, save_every=100, step_seconds=0.0)),
+        watch=updates.append,
+        **{**QUICK, "tick_seconds": 0.4},
+    )
+    assert [update.step.step for update in updates if update.step] == list(range(1, 151))
+
+
 def test_more_steps_go_on_from_the_end(tmp_path, folder):
     first = run(bundle(tmp_path))
     second = api.run(str(folder.path), num_steps=12, **QUICK)

@@ -77,6 +77,7 @@ class Running:
     def __init__(self, folder: Folder, number: int, launch: Launch, settings: Settings) -> None:
         self.folder, self.number, self._launch, self._settings = folder, number, launch, settings
         self.steps: list[Step] = []  # of rank 0 in this attempt, the last ones
+        self.new_steps: tuple[Step, ...] = ()  # since the look before
         self.last_step: int | None = None
         self._offset = _size(folder.metrics(0))
         self._beats: dict[int, tuple[Heartbeat, float]] = {}
@@ -190,6 +191,7 @@ class Running:
                 self._beats[beat.rank] = (beat, now)
         lines, self._offset = tail(self.folder.metrics(0), self._offset)
         found = [step for line in lines if (step := step_of(line)) is not None]
+        self.new_steps = tuple(found)
         self.steps = [*self.steps, *found][-_MEDIAN_STEPS:]
         if found:
             self.last_step = found[-1].step

@@ -173,7 +173,6 @@ class _Supervisor:
         self._folder, self._launch, self._settings, self._watch, self._stop = folder, launch, settings, watch, stop
         self._run = folder.read()
         self._written = self._run
-        self._told_step: int | None = None
         self._ends: list[End] = []
         self._collector = Collector(folder)
         self._plan = plan
@@ -216,7 +215,6 @@ class _Supervisor:
         ready = make_ready(self._folder, number)
         for name, fault in ready.damaged:
             self._hear("checkpoint_skipped", why=f"{name}: {fault}")
-        self._told_step = ready.step
         attempt = Attempt(number=number, started=time.time(), resumed_from_step=ready.step)
         self._put(
             status=Status.STARTING, attempts=(*self._run.attempts, attempt), last_checkpoint=ready.name,
@@ -252,11 +250,10 @@ class _Supervisor:
 
     def _look(self, running: Running) -> None:
         """Pass on what is new, and let `run.json` follow it."""
-        new = [step for step in running.steps if self._is_new(step)]
+        new = running.new_steps
         if self._run.status is Status.STARTING and running.is_moving:
             self._put(status=Status.RUNNING)
         for step in new:
-            self._told_step = step.step
             self._watch(Update(self._run, step=step, beats=running.beats()))
         if new:
             self._put(last_step=new[-1].step, is_late=True)
@@ -267,9 +264,6 @@ class _Supervisor:
     def _write_textfile(self, path: Path) -> None:
         with contextlib.suppress(OSError):  # figures are no reason to stop
             replace_text(path, exposition(self._collector.samples()))
-
-    def _is_new(self, step: Step) -> bool:
-        return self._told_step is None or step.step > self._told_step
 
     def _keep(self, end: End) -> None:
         """Write how an attempt ended."""
