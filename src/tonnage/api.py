@@ -141,7 +141,9 @@ def describe_model(
     return summarize(read_model(spec, stdin), context_tokens, formats)
 
 
-def diagnose(paths: Iterable[str], *, stdin: BinaryIO | None = None, redact: bool = False) -> Diagnosis:
+def diagnose(
+    paths: Iterable[str], *, stdin: BinaryIO | None = None, redact: bool = False, plan: Plan | None = None
+) -> Diagnosis:
     """Find the cause of a failure in what a run left behind.
 
     Parameters
@@ -153,6 +155,8 @@ def diagnose(paths: Iterable[str], *, stdin: BinaryIO | None = None, redact: boo
         What `-` reads.
     redact : bool
         Hide host names, addresses and user names as well; secrets are always hidden.
+    plan : Plan
+        The plan of the run: where memory is the cause, what changes to it would free is computed anew.
 
     Returns
     -------
@@ -172,7 +176,20 @@ def diagnose(paths: Iterable[str], *, stdin: BinaryIO | None = None, redact: boo
     rules = symptoms()
     found = read_evidence(paths, stdin)
     hits = (*found.hits, *hang.of_recorders(found.recorders), *snapshot.of_snapshots(found.snapshots))
-    return match.diagnose(hits, found.seen, rules, lines.redact if redact else lines.mask)
+    answer = match.diagnose(hits, found.seen, rules, lines.redact if redact else lines.mask)
+    return answer if plan is None else _with_effects(answer, plan)
+
+
+def _with_effects(answer: Diagnosis, plan: Plan) -> Diagnosis:
+    from dataclasses import replace
+
+    from tonnage.diagnose.effect import effects, is_of_memory
+
+    if not any(is_of_memory(one.id) for one in answer.findings):
+        return answer
+    told = effects(plan)
+    findings = (replace(one, effects=told) if is_of_memory(one.id) else one for one in answer.findings)
+    return replace(answer, findings=tuple(findings))
 
 
 def find_gpus(*queries: str, vendor: str = "", min_memory_bytes: Bytes = 0, order: str = "") -> tuple[Device, ...]:

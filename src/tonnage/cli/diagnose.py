@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -43,6 +44,16 @@ def _object(finding: Finding) -> dict[str, Any]:
         "consequences": [
             {"id": one.id, "what": _spoken(one.what), "evidence": _evidence(one.evidence)}
             for one in finding.consequences
+        ],
+        "effects": [
+            {
+                "setting": one.setting,
+                "before": one.before,
+                "after": one.after,
+                "frees_bytes": one.freed_bytes,
+                "fits": one.fits,
+            }
+            for one in finding.effects
         ],
         "against": _spoken(finding.against) if finding.against else None,
         "ranks": list(finding.ranks),
@@ -89,6 +100,9 @@ def _of_finding(finding: Finding, *, is_first: bool) -> list[str]:
         lines += [
             f"    {f'{number}.' if i == 0 else '  '} {line}" for i, line in enumerate(wrap(_fix(cure), columns=94))
         ]
+    if finding.effects:
+        lines.append(style(f"  {say('diagnose.effects')}", "dim"))
+        lines += [f"    {_spoken(one.text)}" for one in finding.effects]
     if finding.against:
         lines += wrap(f"{say('diagnose.against')}: {_spoken(finding.against)}", indent="  ")
     if finding.consequences:
@@ -130,6 +144,13 @@ def _text(diagnosis: Diagnosis, *, is_all: bool) -> str:
 
 @click.command("diagnose")
 @click.argument("paths", metavar="PATH…", nargs=-1, required=True)
+@click.option(
+    "--for",
+    "plan_path",
+    type=click.Path(path_type=Path),
+    metavar="PLAN",
+    help="The run's plan: compute what cures free.",
+)
 @click.option("--redact", is_flag=True, help="Hide host names, addresses and user names as well as secrets.")
 @click.option("--all", "is_all", is_flag=True, help="Show every finding.")
 @click.option(
@@ -139,7 +160,13 @@ def _text(diagnosis: Diagnosis, *, is_all: bool) -> str:
 )
 @common
 def command(
-    paths: tuple[str, ...], redact: bool, is_all: bool, fail_on: str | None, is_json: bool, is_quiet: bool
+    paths: tuple[str, ...],
+    plan_path: Path | None,
+    redact: bool,
+    is_all: bool,
+    fail_on: str | None,
+    is_json: bool,
+    is_quiet: bool,
 ) -> int:
     """Find the cause in what a failed run left behind: logs, journals, error files, dumps, folders, - for a pipe.
 
@@ -149,14 +176,21 @@ def command(
     \b
     tonnage diagnose train.log
     tonnage diagnose logs/ dumps/ --json
+    tonnage diagnose train.log --for plan.toml
     journalctl -u vllm | tonnage diagnose - --fail-on critical
     """
     from tonnage import api
     from tonnage.cli.options import waiting
     from tonnage.diagnose.types import SEVERITIES
 
+    plan = None
+    if plan_path is not None:
+        from tonnage.plan.file import LARGEST_BYTES
+        from tonnage.probe.plain_file import read_text
+
+        plan = api.read_plan(read_text(plan_path, LARGEST_BYTES, "name a plan file"), str(plan_path))
     with waiting("…", is_quiet=is_quiet):
-        diagnosis = api.diagnose(paths, stdin=sys.stdin.buffer, redact=redact)
+        diagnosis = api.diagnose(paths, stdin=sys.stdin.buffer if "-" in paths else None, redact=redact, plan=plan)
     if is_json:
         emit_json(_answer(diagnosis))
     else:

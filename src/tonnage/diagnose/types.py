@@ -95,6 +95,18 @@ class Consequence:
 
 
 @noun
+class Effect:
+    """What one change to a plan frees on its fullest device."""
+
+    setting: str
+    before: int | float | str | bool
+    after: int | float | str | bool
+    freed_bytes: int
+    fits: bool
+    text: tuple[str, str]
+
+
+@noun
 class Finding:
     """One cause with what shows it, what speaks against it and what to do."""
 
@@ -111,6 +123,7 @@ class Finding:
     num_hits: int = 1
     also: tuple[str, ...] = ()
     source: str = ""
+    effects: tuple[Effect, ...] = ()  # of changes to the plan that was named
 
 
 @noun

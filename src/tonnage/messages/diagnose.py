@@ -36,6 +36,15 @@ MESSAGES: Final = {
         "for a hang: flight-recorder dumps (`TORCH_FR_BUFFER_SIZE=2000`, `TORCH_NCCL_DUMP_ON_TIMEOUT=1`)",
         "若为挂起：flight recorder 转储（`TORCH_FR_BUFFER_SIZE=2000`、`TORCH_NCCL_DUMP_ON_TIMEOUT=1`）",
     ),
+    "effects": ("by the plan", "按计划重算"),
+    "effect_fits": (
+        "{setting} {before} → {after} frees {freed}: fits",
+        "{setting} {before} → {after} 释放 {freed}：可放下",
+    ),
+    "effect_short": (
+        "{setting} {before} → {after} frees {freed}: still short by {short}",
+        "{setting} {before} → {after} 释放 {freed}：仍缺 {short}",
+    ),
     "chunk_it": (
         "split that one tensor: smaller batch or sequence, chunked loss, or keep it on the host",
         "拆小这一个张量：减小批量或序列长度，分块计算损失，或放在主机内存",
