@@ -49,8 +49,9 @@ PLAN = Needs(
     plan="m, vllm", num_gpus=2, gpu_name="GeForce RTX 4090", gpu_memory_bytes=24564 * MIB, gpu_used_bytes=20 * GIB,
     host_bytes=64 * GIB, host_bytes_per_s=250e9, cpu_features=("amx_int8", "avx512f", "avx2"), num_cores=16, disk_bytes=100 * GIB,
     read_bytes_per_s=1e9, shared_memory_bytes=8 * GIB, ports=(8000,), num_nodes=2, network="100 GbE", network_bytes_per_s=12.5e9,
-    packages=("vllm==0.33.0",), place_has_containers=True, min_driver_branch=580, needs_open_modules=True,
+    packages=("vllm==0.33.0",), min_driver_branch=580, needs_open_modules=True,
 )  # fmt: skip
+CONTAINERS = replace(PLAN, place_has_containers=True)
 RDMA = replace(PLAN, is_rdma=True, network="InfiniBand NDR", network_bytes_per_s=50e9)
 HGX = replace(
     CARD, name="NVIDIA H100 80GB HBM3", memory_bytes=81559 * MIB, compute_capability="9.0", fabric_state="Completed"
@@ -101,7 +102,7 @@ CASES = {
     "nouveau": ({}, {"modules": frozenset({"nouveau"})}, "fail", PLAN),
     "secure boot": ({}, {"has_secure_boot": True, "modules": frozenset({"ext4"}), "gpus": (), "kernel_driver": None}, "warning", PLAN),
     "gpudirect rdma": ({}, {"modules": frozenset({"nvidia"}), "has_open_modules": False}, "warning", RDMA),
-    "container toolkit": ({}, {"has_container_toolkit": False}, "fail", PLAN),
+    "container toolkit": ({}, {"has_container_toolkit": False}, "fail", CONTAINERS),
     "processor": ({}, {"cpu_features": frozenset({"sse4_2"})}, "fail", PLAN),
     "matrix units": (None, {"cpu_features": frozenset({"avx2", "avx512f"})}, "warning", PLAN),
     "cores": ({}, {"num_cores": 8}, "warning", PLAN),
@@ -207,6 +208,19 @@ def test_only_what_the_plan_needs_is_checked():
 def test_which_kernels_run(capability, compiled, runs):
     """Same major and no newer minor, or intermediate code of an older one; `a` variants for their own chip alone."""
     assert _has_kernels(capability, compiled) is runs
+
+
+def test_a_container_brings_its_own_packages():
+    broken = replace(GOOD, software=replace(GOOD.software, torch_cuda=None, packages={"torch": "2.13.0"}))
+    assert {"torch", "package vllm"} <= set(verdicts(broken, PLAN))
+    assert not {"torch", "cuda", "package vllm"} & set(verdicts(broken, CONTAINERS))
+    assert "torch" not in verdicts(broken, replace(PLAN, has_torch=False))
+
+
+def test_what_could_not_be_measured_is_told():
+    checks = verdicts(replace(GOOD, measured=Measured(problems=("disk: Read-only file system",))), PLAN)
+    assert checks["measurement"].found == "disk: Read-only file system"
+    assert checks["disk speed"].verdict is Verdict.UNMEASURED
 
 
 def test_what_a_plan_needs():

@@ -108,6 +108,8 @@ def driver(readings: Readings, needs: Needs) -> Iterator[Check]:
 def cuda(readings: Readings, needs: Needs) -> Iterator[Check]:
     """Hold PyTorch's CUDA against the driver, and its compiled architectures against the cards."""
     torch = readings.software.packages.get("torch")
+    if needs.is_plan and (needs.place_has_containers or not needs.has_torch):
+        return  # a container brings its own
     if torch is None or not (readings.gpus or (needs.num_gpus and needs.vendor == "nvidia")):
         return
     if readings.software.torch_cuda is None:
@@ -504,6 +506,8 @@ def _clock(readings: Readings, needs: Needs) -> Iterator[Check]:
 
 def packages(readings: Readings, needs: Needs) -> Iterator[Check]:
     """Hold the engine's package against the version that the plan was counted for."""
+    if needs.place_has_containers:
+        return
     for wanted in needs.packages:
         name, _, version = wanted.partition("==")
         name = name.partition("[")[0].strip()
@@ -517,6 +521,13 @@ def packages(readings: Readings, needs: Needs) -> Iterator[Check]:
             same = not version or have.partition("+")[0] == version
             yield _check(f"package {name}", wanted, have, passes=same, grave=False,
                          fix=say("doctor.fix_package", package=wanted))  # fmt: skip
+
+
+def measuring(readings: Readings, needs: Needs) -> Iterator[Check]:
+    """Tell what could not be measured."""
+    del needs
+    for problem in readings.measured.problems if readings.measured else ():
+        yield Check(name="measurement", required="", found=problem, verdict=Verdict.UNKNOWN)
 
 
 CHECKS: Final[tuple[Callable[[Readings, Needs], Iterator[Check]], ...]] = (
@@ -536,4 +547,5 @@ CHECKS: Final[tuple[Callable[[Readings, Needs], Iterator[Check]], ...]] = (
     disk,
     network,
     packages,
+    measuring,
 )

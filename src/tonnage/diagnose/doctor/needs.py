@@ -19,6 +19,7 @@ _HYBRID: Final = {
     "llama.cpp": ("avx2",),
     "ik_llama.cpp": ("avx2",),
 }
+_WITHOUT_TORCH: Final = frozenset(("llama.cpp", "ik_llama.cpp", "ollama"))
 _CHECKPOINTS_KEPT: Final = 2  # the last one, and the one that is being written
 _RDMA: Final = re.compile(r"infiniband|roce", re.IGNORECASE)
 
@@ -59,7 +60,9 @@ def needs_of(plan: Plan, *, place: str = "local") -> Needs:
         num_gpus=len(devices),
         gpu_name=device.name if device else "",
         gpu_memory_bytes=device.memory_bytes if device else None,
-        gpu_used_bytes=estimate.footprint.total.high if device else None,
+        gpu_used_bytes=max(estimate.footprint.total.high, estimate.footprint.allocated_bytes or 0.0)
+        if device
+        else None,
         vendor=(device.vendor.lower() if device else ""),
         host_bytes=service.host_memory_bytes if service else max(0.0, estimate.footprint.host_total.high),
         host_bytes_per_s=cluster.node.host.bandwidth_bytes_per_s if on_host and cluster.node.host else None,
@@ -80,5 +83,6 @@ def needs_of(plan: Plan, *, place: str = "local") -> Needs:
         packages=service.packages if service else (),
         place_has_containers=place in ("compose", "kubernetes"),
         min_driver_branch=driver_branch(device) if device and is_nvidia else None,
+        has_torch=candidate.engine not in _WITHOUT_TORCH,
         needs_open_modules=bool(device and is_nvidia and device.needs_open_modules and has_open_modules(device)),
     )

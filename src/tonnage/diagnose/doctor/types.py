@@ -193,6 +193,7 @@ class Needs:
     place_has_containers: bool = False
     min_driver_branch: int | None = None
     needs_open_modules: bool = False
+    has_torch: bool = True  # the engine stands on PyTorch
 
     @property
     def is_plan(self) -> bool:

@@ -10,10 +10,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from tonnage.diagnose.doctor.types import Measured
 from tonnage.probe.machine.world import World
@@ -21,6 +22,7 @@ from tonnage.units import GIB, KIB, MIB
 
 __all__ = ["measure", "measure_disk", "measure_memory", "together"]
 
+Value = TypeVar("Value")
 _STREAM_SECONDS: Final = 2.0
 _LARGEST_ARRAYS_BYTES: Final = 8 * GIB
 _PASSES_A_SLICE: Final = 3
@@ -33,7 +35,7 @@ _RANDOM_SECONDS: Final = 1.5
 _RANDOM_THREADS: Final = 16
 _BLOCK_BYTES: Final = 8 * MIB
 _PAGE_BYTES: Final = 4 * KIB
-_CARD_SECONDS: Final = 8.0
+_CARD_SECONDS: Final = 12.0
 
 # STREAM's triad (J. McCalpin, www.cs.virginia.edu/stream): a = b + s * c, 24 bytes counted an element, as likwid-bench's
 # `stream` counts them. In pieces that stay in the first cache between the two steps, so that memory sees the triad alone;
@@ -85,10 +87,10 @@ def measure(world: World, folder: Path, available_bytes: int | None, num_gpus: i
     memory = _guarded(problems, "memory", lambda: measure_memory(available_bytes or GIB))
     disk = _guarded(problems, "disk", lambda: measure_disk(folder))
     cards: dict[int, int] = {}
-    for index in range(num_gpus):
-        held = measure_card(index)
-        if held is not None:
-            cards[index] = held
+    if num_gpus:
+        with ThreadPoolExecutor(max_workers=num_gpus) as pool:  # side by side: each waits for its own card
+            held = list(pool.map(measure_card, range(num_gpus)))
+        cards = {index: num_bytes for index, num_bytes in enumerate(held) if num_bytes is not None}
     return Measured(
         memory_bytes_per_s=memory,
         disk_read_bytes_per_s=disk[0] if disk else None,
@@ -100,10 +102,11 @@ def measure(world: World, folder: Path, available_bytes: int | None, num_gpus: i
     )
 
 
-def _guarded(problems: list[str], what: str, function):  # noqa: ANN001, ANN202  any measurement
+def _guarded(problems: list[str], what: str, function: Callable[[], Value]) -> Value | None:
+    """Return what a measurement gives; a system that does not allow it is a problem told, not raised."""
     try:
         return function()
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
+    except (OSError, ValueError, AttributeError, subprocess.SubprocessError) as error:
         problems.append(f"{what}: {error}"[:200])
         return None
 
@@ -226,7 +229,7 @@ def _stream(target: int, block: mmap.mmap, num_bytes: int, *, is_write: bool) ->
             break
         done += moved
     if is_write:
-        os.fdatasync(target)
+        getattr(os, "fdatasync", os.fsync)(target)
     return max(_PAGE_BYTES, done), done / max(1e-9, time.perf_counter() - begin)
 
 
