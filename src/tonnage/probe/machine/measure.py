@@ -20,7 +20,7 @@ from tonnage.diagnose.doctor.types import Measured
 from tonnage.probe.machine.world import World
 from tonnage.units import GIB, KIB, MIB
 
-__all__ = ["measure", "measure_disk", "measure_memory", "together"]
+__all__ = ["STREAM", "measure", "measure_disk", "measure_memory", "together"]
 
 Value = TypeVar("Value")
 _STREAM_SECONDS: Final = 2.0
@@ -40,7 +40,7 @@ _CARD_SECONDS: Final = 12.0
 # STREAM's triad (J. McCalpin, www.cs.virginia.edu/stream): a = b + s * c, 24 bytes counted an element, as likwid-bench's
 # `stream` counts them. In pieces that stay in the first cache between the two steps, so that memory sees the triad alone;
 # one process a core, because threads of one Python wait for each other.
-_WORKER: Final = """
+STREAM: Final = """
 import os, sys, time
 cpu, size, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 if hasattr(os, "sched_setaffinity") and cpu >= 0:
@@ -165,7 +165,7 @@ def together(passes: Sequence[tuple[int, Sequence[float]]]) -> float | None:
 def _worker(core: int, num_bytes: int, seconds: float) -> Iterator[subprocess.Popen[str]]:
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     process = subprocess.Popen(  # noqa: S603  our own program
-        [sys.executable, "-c", _WORKER, str(core), str(num_bytes), str(seconds)],
+        [sys.executable, "-c", STREAM, str(core), str(num_bytes), str(seconds)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, **threads},
     )  # fmt: skip
     try:
