@@ -355,3 +355,17 @@ def test_ranks_may_wait_for_one_that_works(tmp_path, folder):
     place = bundle(tmp_path, work_at=3, work_rank=1, work_seconds=2.0)
     state = run(place, least_step_seconds=0.7)
     assert [one.reason for one in state.attempts] == ["finished"]
+
+
+def test_what_a_dead_process_left_half_is_cleared(tmp_path, folder):
+    first = run(bundle(tmp_path))
+    for path in (folder.metrics(0), folder.events_file):
+        with path.open("a") as file:
+            file.write('{"step": 9, "lo')
+    (folder.path / ".run.json.123.part").write_text("{")
+    (folder.checkpoints / ".writing-step-00000009").mkdir()
+    later = api.run(str(folder.path), num_steps=12, **QUICK)
+    assert (first.last_step, later.last_step) == (8, 12)
+    assert [step.step for step in folder.steps(0)] == list(range(1, 13))
+    assert next(event.event for event in folder.events() if event.attempt == 1) == "attempt"
+    assert not [path for path in folder.path.rglob(".*") if path.name.endswith(".part") or "writing" in path.name]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["append_line", "read_lines", "read_object", "replace_text", "tail"]
+__all__ = ["append_line", "end_line", "read_lines", "read_object", "replace_text", "tail"]
 
 LARGEST_BYTES: Final = 64 << 20  # of a file that is read whole
 _BLOCK_BYTES: Final = 1 << 20
@@ -63,6 +63,15 @@ def append_line(path: Path, value: Mapping[str, Any]) -> None:
         os.write(handle, line)
     finally:
         os.close(handle)
+
+
+def end_line(path: Path) -> None:
+    """End the last line of a file that a dead writer left half."""
+    with path.open("rb+") as file:
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
 
 
 def read_object(path: Path) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Puts a run folder in order before an attempt: half-written saves go, damaged checkpoints are set aside."""
+"""Puts a run folder in order before an attempt: half-written saves and texts go, damaged checkpoints are set aside."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tonnage.nouns import noun
 from tonnage.record.checkpoints import WRITING, newest, read_checkpoint
+from tonnage.record.files import end_line
 from tonnage.record.folder import Folder
 from tonnage.record.types import Event
 
@@ -30,6 +31,7 @@ def make_ready(folder: Folder, attempt: int) -> Ready:
     No process of the run may be alive. A newer one that is damaged is renamed `damaged-…`, so that the job does not
     meet it, and an event says so; what a dead process left half written is removed.
     """
+    _clear_halves(folder)
     place = folder.checkpoints
     if place.is_dir():
         for path in place.glob(f"{WRITING}*"):
@@ -50,6 +52,16 @@ def make_ready(folder: Folder, attempt: int) -> Ready:
         name=None if held is None else held.name,
         damaged=tuple((path.name, fault) for path, fault in faults),
     )
+
+
+def _clear_halves(folder: Folder) -> None:
+    """Remove texts that a dead process left aside, and end lines that it left half: the next one begins on its own."""
+    for path in folder.path.glob(".*.part"):
+        with contextlib.suppress(OSError):
+            path.unlink()
+    for path in (folder.events_file, *folder.metrics().parent.glob("rank-*.jsonl")):
+        with contextlib.suppress(OSError):
+            end_line(path)
 
 
 def _set_aside(path: Path) -> str | None:
