@@ -53,6 +53,8 @@ def command(
     DIR is a folder that `tonnage deploy` wrote, or a run: then it goes on. Ctrl-C stops it with a checkpoint (exit code
     75), a second one at once. Exit code 3 says that starting again cannot help.
 
+    With --json each step and event is an object on a line of its own, the run the last one.
+
     \b
     tonnage run plan.toml --data corpus/ --steps 1000
     tonnage run bundle

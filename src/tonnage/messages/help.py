@@ -161,6 +161,8 @@ _PAIRS: Final = (
      "在本机启动方案并看护到结束：监视、在有用时重启、从检查点继续。"),
     ("DIR is a folder that `tonnage deploy` wrote, or a run: then it goes on. Ctrl-C stops it with a checkpoint (exit code 75), a second one at once. Exit code 3 says that starting again cannot help.",
      "DIR 是 `tonnage deploy` 写出的目录，或一次运行的目录（此时继续运行）。Ctrl-C 写完检查点后停止（退出码 75），再按一次立即停止。退出码 3 表示重启无济于事。"),
+    ("With --json each step and event is an object on a line of its own, the run the last one.",
+     "使用 --json 时，每一步和每个事件各占一行 JSON，最后一行是运行本身。"),
     ("Where the run is kept. [runs/NAME of a plan, DIR/run of a bundle]", "运行存放处。[方案为 runs/名称，目录为 DIR/run]"),
     ("Text to train on: a file or a folder.", "训练文本：文件或文件夹。"),
     ("End after so many optimizer steps.", "在这么多优化步后结束。"),
