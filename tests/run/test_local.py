@@ -26,6 +26,14 @@ def plans():
     }
     asked = {
         "training": make_request("Qwen/Qwen3-0.6B", gpus=["h100-sxm5:2"], **training),
+        "moved": make_request(
+            "Qwen/Qwen3-0.6B",
+            gpus=["rtx-4090:2"],
+            goal="finetune",
+            finetune="full",
+            limits={"engines": ["deepspeed"]},
+            pins={"layout.zero_stage": 2, "offload.optimizer": True},
+        ),
         "machines": make_request("Qwen/Qwen3-0.6B", gpus=["h100-sxm5:8"], nodes=2, **training),
         "serving": make_request("Qwen/Qwen3-0.6B", gpus=["rtx-4090"], limits={"engines": ["vllm"]}),
     }
@@ -126,3 +134,10 @@ def test_a_bundle_brings_its_engine_and_its_text(plans, tmp_path):
     assert Folder(path=place / "run").read() == run
     (place / "start.sh").write_text("exec true\n")
     assert find_target(str(place), None, None).open().code == run.code  # a run keeps the files that it began with
+
+
+def test_on_processors_no_memory_is_pinned(plans, tmp_path):
+    target = find_target("plan.toml", plans["moved"], tmp_path / "run")
+    target.open(is_cpu=True)
+    moved = json.loads((target.folder.bundle / "deepspeed.json").read_text())["zero_optimization"]["offload_optimizer"]
+    assert (moved["device"], moved["pin_memory"]) == ("cpu", False)

@@ -37,6 +37,7 @@ __all__ = ["Target", "find_target", "launch_of", "predicted_of", "settings_of"]
 
 JOB: Final = "job.json"
 ACCELERATE: Final = "accelerate.json"
+DEEPSPEED: Final = "deepspeed.json"
 _SLOW_WRITE_BYTES_PER_S: Final = 100e6
 _SLOW_READ_BYTES_PER_S: Final = 100e6  # a slow disk, or a network of 1 Gbit/s
 _LARGEST_BYTES: Final = 64 << 20  # of a bundle's files
@@ -330,10 +331,28 @@ def _with_options(source: Source, data: Path | None, num_steps: int | None, *, i
         set_steps(job, num_steps)
     if is_cpu:
         job.setdefault("training_arguments", {})["use_cpu"] = True
-        if ACCELERATE in files:
-            files[ACCELERATE] = json.dumps({**json.loads(files[ACCELERATE]), "use_cpu": True}, indent=2) + "\n"
+        files |= _for_processors(files)
     files[JOB] = json.dumps(job, indent=2, ensure_ascii=False) + "\n"
     return files
+
+
+def _for_processors(files: Mapping[str, str]) -> dict[str, str]:
+    """Return the launchers' own files for a machine without a device: there is no memory to pin for one."""
+    found: dict[str, str] = {}
+    if ACCELERATE in files:
+        found[ACCELERATE] = _json({**json.loads(files[ACCELERATE]), "use_cpu": True})
+    if DEEPSPEED in files:
+        table = json.loads(files[DEEPSPEED])
+        zero = table.get("zero_optimization", {})
+        moved = {
+            name: {**zero[name], "pin_memory": False} for name in ("offload_optimizer", "offload_param") if name in zero
+        }
+        found[DEEPSPEED] = _json({**table, "zero_optimization": {**zero, **moved}})
+    return found
+
+
+def _json(table: Mapping[str, Any]) -> str:
+    return json.dumps(table, indent=2, ensure_ascii=False) + "\n"
 
 
 def set_steps(job: dict[str, Any], num_steps: int) -> None:
