@@ -86,7 +86,7 @@ def _of_finding(finding: Finding, *, is_first: bool) -> list[str]:
     from tonnage.cli.tables import printable, style, wrap
 
     head = say("diagnose.cause") if is_first else say("diagnose.also_found")
-    facts = [finding.severity, say("diagnose.confidence", value=finding.confidence)]
+    facts = [say(f"diagnose.{finding.severity}"), say("diagnose.confidence", value=finding.confidence)]
     if finding.ranks:
         facts.append(say("diagnose.ranks", ranks=", ".join(map(str, finding.ranks[:8]))))
     colour = {"critical": "red", "warning": "yellow"}.get(finding.severity, "dim")

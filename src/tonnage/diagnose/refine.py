@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -19,6 +20,7 @@ _BY_KIND: Final = {
     "other_process": "TORCH_OOM_OTHER_PROC",
     "spilled": "TORCH_OOM_SYSMEM",
 }
+_FIELD: Final = re.compile(r"<(\w+)>")
 _TORCH_OOM: Final = ("TORCH_OOM", "TORCH_OOM_V1", "TORCH_OOM_V0", *sorted(set(_BY_KIND.values())))
 
 
@@ -70,16 +72,12 @@ def cause_of(rule: Symptom, hits: Sequence[Hit]) -> tuple[tuple[str, str], tuple
         if shortage.request_bytes is not None and shortage.capacity_bytes is not None:
             cures = (Cure(text=both("diagnose.chunk_it")), *rule.cures) if kind == "too_large" else rule.cures
             return both(f"diagnose.oom_{kind}", **_texts(shortage)), cures
-    if hits[0].groups:
-        return _filled(rule.cause, hits[0].groups), rule.cures
-    return rule.cause, rule.cures
+    return _filled(rule.cause, hits[0].groups), rule.cures
 
 
 def _filled(texts: tuple[str, str], groups: dict[str, str]) -> tuple[str, str]:
-    """Put what the pattern's named groups caught into texts that ask for it as <name>."""
-    english, chinese = texts
-    for name, value in groups.items():
-        english, chinese = english.replace(f"<{name}>", value), chinese.replace(f"<{name}>", value)
+    """Put what the pattern's named groups caught into texts that ask for it as <name>; what it did not catch is ?."""
+    english, chinese = (_FIELD.sub(lambda field: groups.get(field[1], "?"), text) for text in texts)
     return english, chinese
 
 
