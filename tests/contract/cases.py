@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import yaml
 
@@ -88,7 +89,7 @@ SERVER_WAYS = [
 ] + [("one card", SPARSE, {})]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Offer:
     """One plan of one program for one goal in one place, and what became of it."""
 
@@ -219,23 +220,28 @@ def rendered(place: str | None = None, goal: str | None = None) -> list[Offer]:
 VARIABLES = {"MASTER_ADDR": "node-0", "NODE_RANK": "0", "JOB_ID": "17", "TONNAGE_PORT": "8001"}
 
 
+def documents(text: str) -> list[Any]:
+    """Return the documents of a YAML text, by libyaml where it is there: ten times as fast."""
+    return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+
+
+@cache
 def words(offer: Offer) -> list[str]:
     """Return the command as the place's own reader understands it, with the words that are known late filled in."""
     if "start.sh" in offer.files:
         return shell_command(offer.files["start.sh"])
     if offer.place == "compose":
-        services = yaml.safe_load(offer.files["compose.yaml"])["services"]
+        (project,) = documents(offer.files["compose.yaml"])
+        services = project["services"]
         held = next(one for name, one in services.items() if name.startswith(offer.bundle.name) and "command" in one)
         found = [*held["entrypoint"], *held["command"]]
     else:
-        objects = yaml.safe_load_all(offer.files["kubernetes.yaml"])
+        objects = documents(offer.files["kubernetes.yaml"])
         pod = next(one["spec"]["template"]["spec"] for one in objects if one["kind"] in ("Deployment", "Job"))
         held = next(one for one in pod["containers"] if one["name"] == "engine")
         found = [*held["command"], *held["args"]]
         if found[:2] == ["bash", "-c"]:
-            (config,) = (
-                one for one in yaml.safe_load_all(offer.files["kubernetes.yaml"]) if one["kind"] == "ConfigMap"
-            )
+            (config,) = (one for one in documents(offer.files["kubernetes.yaml"]) if one["kind"] == "ConfigMap")
             return shell_command(config["data"]["start.sh"])
     return [word.replace("$$", "$") for word in found]
 

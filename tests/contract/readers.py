@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from tests.contract.cases import rendered
+from tests.contract.cases import documents, rendered
 
 Reader = Callable[[Sequence[str]], list[str]]
 DRIVERS = Path(__file__).parent / "drivers"
@@ -88,20 +87,24 @@ MEANT = {
 
 
 def shellcheck(texts: Sequence[str]) -> list[str]:
-    """Shellcheck at its strictest level."""
+    """Shellcheck at its strictest level, a process for each core."""
     program = tool("shellcheck")
     with tempfile.TemporaryDirectory() as folder:
-        paths = written(texts, Path(folder), "{}.sh")
-        done = subprocess.run(
-            [program, "--format=json1", "--severity=style", *map(str, paths)],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode in (0, 1), done.stderr
-        found: dict[str, list[str]] = {str(path): [] for path in paths}
-        for one in json.loads(done.stdout)["comments"]:
-            if one["code"] not in MEANT:
-                found[one["file"]].append(f"line {one['line']}: SC{one['code']}: {one['message']}")
-    return ["\n".join(found[str(path)]) for path in paths]
+        paths = [str(path) for path in written(texts, Path(folder), "{}.sh")]
+        number = min(os.cpu_count() or 1, len(paths))
+        command = [program, "--format=json1", "--severity=style"]
+        started = [
+            subprocess.Popen([*command, *paths[n::number]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            for n in range(number)
+        ]
+        found: dict[str, list[str]] = {path: [] for path in paths}
+        for one in started:
+            out, errors = one.communicate()
+            assert one.returncode in (0, 1), errors
+            for said in json.loads(out)["comments"]:
+                if said["code"] not in MEANT:
+                    found[said["file"]].append(f"line {said['line']}: SC{said['code']}: {said['message']}")
+    return ["\n".join(found[path]) for path in paths]
 
 
 def compose(texts: Sequence[str]) -> list[str]:
@@ -156,4 +159,4 @@ def kubernetes(texts: Sequence[str]) -> list[str]:
     module("kubernetes_validate")
     from tests.contract.manifests import complaints
 
-    return ["\n".join(complaints(list(yaml.safe_load_all(text)))) for text in texts]
+    return ["\n".join(complaints(documents(text))) for text in texts]

@@ -9,8 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
-from tests.contract.cases import SERVE, VARIABLES, combinations, offers, rendered, words
+from tests.contract.cases import SERVE, VARIABLES, combinations, documents, offers, rendered, words
 from tests.engines.test_options import PROGRAMS, RECORDED, known_options, wrong_words
 
 pytestmark = [pytest.mark.contract, pytest.mark.slow]
@@ -79,7 +78,7 @@ def test_every_script_that_is_run_is_in_the_bundle(program, goal, place):
         wanted = set().union(*map(runs, read))
         assert wanted <= set(offer.files) | ({"start.sh"} if place == "kubernetes" else set()), offer.what
         if place == "kubernetes":
-            objects = list(yaml.safe_load_all(offer.files["kubernetes.yaml"]))
+            objects = documents(offer.files["kubernetes.yaml"])
             held = {key for one in objects if one["kind"] == "ConfigMap" for key in one["data"]}
             assert runs(offer.files["kubernetes.yaml"]) <= held, offer.what
 

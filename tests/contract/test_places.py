@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import yaml
 from tests.contract import manifests, readers
-from tests.contract.cases import combinations, offers, rendered
+from tests.contract.cases import combinations, documents, offers, rendered
 
 from tonnage.render.targets import PLACES
 
@@ -63,9 +62,7 @@ def test_a_scaler_finds_what_it_scales(program, goal):
     for offer in offers(program, goal, "kubernetes"):
         if offer.bundle is not None and "hpa.yaml" in offer.files:
             objects = [
-                one
-                for path in ("kubernetes.yaml", "hpa.yaml", "keda.yaml")
-                for one in yaml.safe_load_all(offer.files[path])
+                one for path in ("kubernetes.yaml", "hpa.yaml", "keda.yaml") for one in documents(offer.files[path])
             ]
             assert not manifests.complaints(objects)
             objects[-1]["spec"]["scaleTargetRef"]["name"] = "another"
