@@ -157,3 +157,14 @@ def test_several_machines_are_joined_by_a_network_that_is_said():
     assert placed.cluster.num_devices == 16
     assert placed.cluster.inter_link is not None
     assert any("400 Gb/s" in text for text in placed.assumptions)
+
+
+def test_this_machine_s_driver_and_drive_count():
+    card = replace(CARD, driver="535.154.05")
+    here = replace(MACHINE, devices=(card,), host=replace(MACHINE.host, drive_free_bytes=10**12))
+    node = place_here(HERE, here).cluster.node
+    assert node.driver == "535.154.05"
+    assert node.host.drive.free_bytes == 10**12
+    assert node.host.drive.is_assumed
+    assert place_here(replace(HERE, driver="580.65"), here).cluster.node.driver == "580.65"
+    assert place_here(HERE, MACHINE).cluster.node.host.drive is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,17 @@ def test_an_empty_machine_is_unknown_not_zero(tmp_path):
 @given(st.text(max_size=300))
 def test_any_meminfo_is_read(text):
     assert all(size >= 0 for size in parse_meminfo(text).values())
+
+
+@pytest.mark.parametrize(("block", "found"), [("nvme0n1p2", True), ("sda1", False), (None, False)])
+def test_the_working_folder_s_drive_counts_where_it_is_nvme(machine, tmp_path, monkeypatch, block, found):
+    monkeypatch.chdir(tmp_path)
+    root, number = machine(), tmp_path.stat().st_dev
+    if block:
+        links = root / "sys/dev/block"
+        links.mkdir(parents=True)
+        (root / "sys/devices" / block).mkdir(parents=True)
+        (links / f"{os.major(number)}:{os.minor(number)}").symlink_to(root / "sys/devices" / block)
+    free = read_host(root).drive_free_bytes
+    assert (free is not None) == found
+    assert free is None or free > 0
