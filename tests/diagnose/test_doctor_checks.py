@@ -41,7 +41,7 @@ GOOD = Readings(
     modules=frozenset({"nvidia", "nvidia_peermem"}), has_secure_boot=False, kernel_driver="580.95.05", has_open_modules=True,
     gpus=(CARD, replace(CARD, index=1)), links=Links(topology={"0-1": "PHB"}, peer_access={"0-1": "OK"}, num_inactive_nvlinks=0),
     has_docker=True, has_container_toolkit=True,
-    software=Software(packages={"torch": "2.13.0", "vllm": "0.33.0"}, torch_cuda="13.0", torch_architectures=("sm_80", "sm_90", "sm_120")),
+    software=Software(packages={"torch": "2.13.0", "vllm": "0.33.0", "nvidia-cudnn-cu13": "9.15.1.9"}, torch_cuda="13.0", torch_architectures=("sm_80", "sm_90", "sm_120")),
     measured=Measured(memory_bytes_per_s=300e9, disk_read_bytes_per_s=6e9, disk_write_bytes_per_s=4e9, disk_reads_per_s=5e5,
                       gpu_pattern_bytes={0: 22 * GIB, 1: 22 * GIB}, diagnostic=""),
 )  # fmt: skip
@@ -77,6 +77,7 @@ CASES = {
     "driver:missing": ({}, {"gpus": (), "kernel_driver": None}, "fail", PLAN),
     "driver modules": ({}, {"has_open_modules": False}, "fail", PLAN),
     "cuda": ({}, card(driver="570.86.15") | {"kernel_driver": "570.86.15"}, "fail", PLAN),
+    "cudnn": ({}, {"software": replace(GOOD.software, packages={"torch": "2.13.0", "nvidia-cudnn-cu12": "8.9.7.29"})}, "fail", PLAN),
     "torch": (None, {"software": replace(GOOD.software, torch_cuda=None)}, "fail", PLAN),
     "torch architectures": ({}, card(compute_capability="12.1") | {"software": replace(GOOD.software, torch_architectures=("sm_80", "sm_90"))},
                             "fail", PLAN),

@@ -220,3 +220,32 @@ def test_any_text_gets_an_answer(name, text):
     for finding in report.findings:
         assert 1 <= finding.line <= text.count("\n") + 2
     apply_edits(text, [f.edit for f in report.findings if f.edit], name)
+
+
+POD = """apiVersion: {version}
+kind: {kind}
+metadata: {{name: x}}
+spec:
+  template:
+    spec:
+      containers:
+        - name: x
+          image: vllm/vllm-openai:v0.33.0
+          command: [{command}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "command", "wanted"),
+    [
+        ("Deployment", "vllm, serve, m", {"container-without-gpus", "container-shared-memory"}),
+        ("Deployment", "torchrun, --nproc-per-node, '2', train.py",
+         {"restart-always-job", "container-without-gpus", "container-shared-memory"}),
+        ("Job", "torchrun, --nproc-per-node, '2', train.py", {"container-without-gpus", "container-shared-memory"}),
+        ("Job", "chown, '1000', /cache", set()),
+    ],
+)  # fmt: skip
+def test_pods_need_cards_and_shared_memory(kind, command, wanted):
+    version = "batch/v1" if kind == "Job" else "apps/v1"
+    report = lint({"k.yaml": POD.format(version=version, kind=kind, command=command)})
+    assert {f.id for f in report.findings} == wanted

@@ -51,6 +51,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "a driver of R{branch} or newer, or PyTorch's wheels for an older CUDA",
         "R{branch} 或更新的驱动，或面向较旧 CUDA 的 PyTorch wheel",
     ),
+    "fix_cudnn": (
+        "PyTorch's wheel brings its cuDNN: install it again in an environment of its own",
+        "PyTorch 的 wheel 自带 cuDNN：在独立环境中重新安装",
+    ),
     "fix_torch_cpu": (
         "this PyTorch is a build without CUDA: install the one from download.pytorch.org/whl/cu130",
         "该 PyTorch 是无 CUDA 的版本：安装 download.pytorch.org/whl/cu130 中的版本",

@@ -20,6 +20,7 @@ _HARD_REASONS: Final = 0x8 | 0x40 | 0x80
 _SOFT_THERMAL: Final = 0x20
 _SAME_MEMORY_RATIO: Final = 0.06  # drivers keep back up to so much of what a board has
 _BANDWIDTH_SHORT_RATIO: Final = 0.85
+_LEAST_CUDNN: Final = 9  # what today's PyTorch wheels are built with
 _LEAST_FILES: Final = 4096
 _LEAST_PIDS: Final = 4096
 _CLOCK_SECONDS: Final = 1.0
@@ -117,6 +118,10 @@ def cuda(readings: Readings, needs: Needs) -> Iterator[Check]:
                      grave=needs.is_plan)  # fmt: skip
         return
     yield from _compatibility(readings)
+    cudnn = next((v for n, v in readings.software.packages.items() if n.startswith("nvidia-cudnn")), None)
+    if cudnn is not None:  # the wheel's own; an installation beside it is not used
+        passes = (_version(cudnn) or (0,))[0] >= _LEAST_CUDNN
+        yield _check("cudnn", f"≥ {_LEAST_CUDNN}", cudnn, passes=passes, fix=say("doctor.fix_cudnn"))
     compiled = readings.software.torch_architectures
     for capability in dict.fromkeys(g.compute_capability for g in readings.gpus if g.compute_capability):
         arch = capability.replace(".", "")

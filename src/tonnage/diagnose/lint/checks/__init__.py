@@ -78,6 +78,12 @@ CHECKS: Final = (
         kinds=frozenset((Kind.COMPOSE,)),
         find=containers.compose_services,
     ),
+    Check(
+        rules=("restart-always-job", "container-without-gpus", "container-shared-memory"),
+        kinds=frozenset((Kind.KUBERNETES,)),
+        find=containers.kubernetes_pods,
+    ),
+    Check(rules=("alert-blind-to-nan",), kinds=frozenset((Kind.ALERTS,)), find=monitoring.blind_alerts),
     Check(rules=("rule-file-missing",), kinds=frozenset((Kind.PROMETHEUS,)), find=containers.prometheus_mounts),
     Check(
         rules=("restart-always-job", "start-limit-never-bites", "stop-without-time"),

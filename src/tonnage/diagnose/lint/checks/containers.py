@@ -13,7 +13,7 @@ from tonnage.diagnose.lint.seen import Seen, docker_image_place
 from tonnage.diagnose.lint.types import Edit, Hit, Kind
 from tonnage.diagnose.lint.yaml_text import Table, at
 
-__all__ = ["compose_services", "docker_runs", "images", "prometheus_mounts"]
+__all__ = ["compose_services", "docker_runs", "images", "kubernetes_pods", "prometheus_mounts"]
 
 _SHARED: Final = re.compile(r"(?:^|/)(?:vllm-openai|sglang|pytorch|nemo|tritonserver)(?::|@|$)")
 _GPU_IMAGES: Final = re.compile(
@@ -189,6 +189,44 @@ def _service(service: Table, line: int) -> Iterator[Hit]:
             yield Hit(rule="grafana-default-password", line=line)
     if re.search(r"(?:^|/)prom/prometheus(?::|@|$)", image) and "volumes" not in service and "configs" not in service:
         yield Hit(rule="prometheus-without-config", line=line, values={"image": image})
+
+
+def kubernetes_pods(seen: Seen, context: Context) -> Iterator[Hit]:
+    """Look at the pods of each object: cards, shared memory, a job that a Deployment would start again for ever."""
+    del context
+    for table in seen.tables:
+        if not isinstance(table, Table):
+            continue
+        spec = at(table, "spec.template.spec") or at(table, "spec.jobTemplate.spec.template.spec")
+        if table.get("kind") == "Pod":
+            spec = table.get("spec")
+        if isinstance(spec, Table):
+            yield from _pod(spec, str(table.get("kind")))
+
+
+def _pod(spec: Table, kind: str) -> Iterator[Hit]:
+    containers = spec.get("containers")
+    volumes = {str(v.get("name")): v for v in spec.get("volumes") or () if isinstance(v, Table)}
+    for one in containers if isinstance(containers, list) else ():
+        if not isinstance(one, Table):
+            continue
+        image, line = str(one.get("image") or ""), one.lines.get("image", one.line)
+        words = [*_words(one.get("command")), *_words(one.get("args"))]
+        launch = launch_of(_command_of(("", *words), line))
+        if kind in ("Deployment", "StatefulSet", "DaemonSet") and (
+            (launch and launch.program in _TRAINERS) or _is_training(words)
+        ):
+            yield Hit(rule="restart-always-job", line=line, values={"policy": f"kind: {kind}"})
+        if not _GPU_IMAGES.search(image) or (words and basename(words[0]) in _TOOLS):
+            continue
+        limits = at(one, "resources.limits")
+        has_cards = isinstance(limits, Table) and any("gpu" in k or "nvidia.com/" in k for k in limits)
+        if not has_cards and "dcgm-exporter" not in image and "claims" not in (one.get("resources") or {}):
+            yield Hit(rule="container-without-gpus", line=line, values={"image": image})
+        mounts = one.get("volumeMounts") or ()
+        names = [str(m.get("name")) for m in mounts if isinstance(m, Table) and m.get("mountPath") == "/dev/shm"]  # noqa: S108
+        if _SHARED.search(image) and not any(at(volumes.get(n), "emptyDir.medium") == "Memory" for n in names):
+            yield Hit(rule="container-shared-memory", line=line, values={"image": image})
 
 
 def _words(value: object) -> list[str]:

@@ -13,13 +13,14 @@ from tonnage.diagnose.lint.seen import Seen, rules_of
 from tonnage.diagnose.lint.types import Hit, Kind
 from tonnage.diagnose.lint.yaml_text import Table, at
 
-__all__ = ["expressions", "prometheus_config"]
+__all__ = ["blind_alerts", "expressions", "prometheus_config"]
 
 _NAME: Final = re.compile(r"(?<![\w:{$\"'])((?:DCGM_[A-Z0-9_]+)|(?:(?:vllm|sglang):[a-z0-9_]+))")
 _SUFFIX: Final = re.compile(r"_(?:total|bucket|sum|count|created)$")
 _COMPARED: Final = re.compile(
     r"((?:DCGM_[A-Z0-9_]+)|(?:(?:vllm|sglang):[a-z0-9_]+))\s*(?:\{[^{}]{0,400}\})?\s*(>=|<=|==|>|<)\s*(-?\d{1,12}(?:\.\d{1,9})?)(?!\s*[*/+-])"
 )
+_NUMERIC: Final = re.compile(r"\b([a-zA-Z_:][\w:]{0,80}(?:grad_norm|loss)\w{0,40})\s*>=?\s*([\d.eE+]{1,20})")
 _WINDOW: Final = re.compile(
     r"\b(rate|irate|increase|delta|deriv|changes|resets)\s*\([^()\[\]]{0,400}\[(\d{1,6})(ms|s|m|h|d)\]"
 )
@@ -58,6 +59,18 @@ def expressions(seen: Seen, context: Context) -> Iterator[Hit]:
             if interval is not None and window < 2 * interval:
                 yield Hit(rule="window-too-short", line=line,
                           values={"function": function, "window": f"{number}{unit}", "interval": f"{interval:g}s"})  # fmt: skip
+
+
+def blind_alerts(seen: Seen, context: Context) -> Iterator[Hit]:
+    """Find thresholds on losses and norms that have no companion for NaN in the same file."""
+    del context
+    text = seen.document.text
+    if re.search(r"nan|nonfinite|not_finite|isfinite", text, re.IGNORECASE):
+        return
+    for rule in rules_of(seen.tables):
+        match = _NUMERIC.search(str(rule.get("expr", ""))) if "alert" in rule else None
+        if match and not re.search(rf"{re.escape(match[1])}\s*!=\s*{re.escape(match[1])}", text):
+            yield Hit(rule="alert-blind-to-nan", line=rule.lines["expr"], values={"name": match[1], "value": match[2]})
 
 
 def _expressions(seen: Seen) -> Iterator[tuple[str, int, bool]]:
