@@ -169,13 +169,18 @@ def diagnose(
     BadFileError
         A path that is named does not exist, or is neither text nor a dump.
     """
-    from tonnage.diagnose import hang, lines, match, snapshot
+    from tonnage.diagnose import hang, lines, match, slow, snapshot
     from tonnage.diagnose.symptoms import symptoms
     from tonnage.probe.evidence import read_evidence
 
     rules = symptoms()
     found = read_evidence(paths, stdin)
-    hits = (*found.hits, *hang.of_recorders(found.recorders), *snapshot.of_snapshots(found.snapshots))
+    hits = (
+        *found.hits,
+        *hang.of_recorders(found.recorders),
+        *snapshot.of_snapshots(found.snapshots),
+        *slow.of_figures(found.figures),
+    )
     answer = match.diagnose(hits, found.seen, rules, lines.redact if redact else lines.mask)
     return answer if plan is None else _with_effects(answer, plan)
 

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, Final
 
 from tonnage.diagnose.lines import rank_of, rank_of_file, seconds_of
 from tonnage.diagnose.scan import Scanner
+from tonnage.diagnose.slow import steps_of
 from tonnage.diagnose.types import Hit, Seen
 from tonnage.errors import BadFileError, OutsideError, RequestError
 from tonnage.nouns import noun
@@ -96,6 +97,7 @@ class Found:
     seen: tuple[Seen, ...]
     recorders: tuple[Mapping[str, Any], ...] = ()
     snapshots: tuple[Mapping[str, Any], ...] = ()
+    figures: tuple[Mapping[str, Any], ...] = ()  # what tells of speed: steps, load tests, pages of metrics, reports
 
 
 class _Counted:
@@ -172,6 +174,7 @@ class Reader:
         self.seen: list[Seen] = []
         self.recorders: list[Mapping[str, Any]] = []
         self.snapshots: list[Mapping[str, Any]] = []
+        self.figures: list[Mapping[str, Any]] = []
 
     def read(self, name: str, blocks: Iterable[bytes], *, kind: str = "") -> None:
         """Read one log."""
@@ -215,6 +218,8 @@ class Reader:
                 if head.lstrip()[:1] == b"{" and b'"message"' in head[:4096] and (lines := _error_file(path)):
                     self.read(str(path), [lines], kind="error file")
                     return
+                if (figure := _figure(path, head)) is not None:
+                    self.figures.append({**figure, "file": str(path)})
                 self.read(str(path), _after(head, file))
         except OSError as error:
             if is_named:
@@ -273,6 +278,26 @@ def _error_file(path: Path) -> bytes:
         return "\n".join(f"{_iso(stamp)}{line}" for line in lines).encode()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return b""
+
+
+def _figure(path: Path, head: bytes) -> dict[str, Any] | None:
+    """Return what a file tells of speed: the steps of a run, a load test, an acceptance report, an engine's metrics."""
+    is_steps = path.suffix == ".jsonl" and b'"step_seconds"' in head
+    is_object = head.lstrip()[:1] == b"{" and any(word in head for word in (b'"ttft_seconds"', b'"checks"'))
+    is_page = b"request_queue_time_seconds" in head or b"sglang:queue_time_seconds" in head
+    if not (is_steps or is_object or is_page):
+        return None
+    with open_file(path) as file:
+        text = (file.read(_LARGEST_OBJECT) or b"").decode("utf-8", errors="replace")
+    if is_steps:
+        return {"kind": "steps", "rank": rank_of_file(str(path)) or 0, "rows": steps_of(text)}
+    if is_page:
+        return {"kind": "page", "text": text}
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return {"kind": "bench" if "ttft_seconds" in told else "report", "told": told} if isinstance(told, dict) else None
 
 
 def _iso(stamp: Any) -> str:
@@ -336,4 +361,5 @@ def read_evidence(paths: Iterable[str], stdin: BinaryIO | None = None) -> Found:
         seen=tuple(reader.seen),
         recorders=tuple(reader.recorders),
         snapshots=tuple(reader.snapshots),
+        figures=tuple(reader.figures),
     )
