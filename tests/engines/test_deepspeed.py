@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tonnage import api
@@ -14,8 +16,8 @@ from tonnage.workload.types import Training, TrainingKind
 MODEL = api.read_model("Qwen/Qwen3-0.6B")
 
 
-def zero(offload, count=2, stage=3):
-    candidate = Candidate(
+def candidate_of(offload, count=2, stage=3):
+    return Candidate(
         model=MODEL,
         workload=Training(kind=TrainingKind.FULL, seq_len=1024, global_batch_size=8),
         cluster=place(Where(gpus=(("rtx-3090", count),))).cluster,
@@ -23,8 +25,19 @@ def zero(offload, count=2, stage=3):
         layout=Layout(dp=count, zero_stage=stage if count > 1 else 0),
         offload=offload,
     )
-    table = config(candidate)
+
+
+def zero(offload, count=2, stage=3):
+    table = config(candidate_of(offload, count, stage))
     return table["zero_optimization"], table.get("aio")
+
+
+def test_an_optimizer_on_the_host_is_deepspeeds_own():
+    """DeepSpeed stops at any other, unless it is told to take it."""
+    moved = candidate_of(Offload(optimizer=True))
+    assert config(moved)["optimizer"]["type"] == "AdamW"
+    assert config(replace(moved, optimizer="sgd"))["zero_force_ds_cpu_optimizer"] is False
+    assert not {"optimizer", "zero_force_ds_cpu_optimizer"} & set(config(candidate_of(Offload())))
 
 
 def test_host_memory_needs_no_buffers():

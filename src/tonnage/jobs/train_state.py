@@ -197,7 +197,7 @@ class ZeroState:
         names: dict[str, None] = {}
         for flat in self._flat_partitions():
             for key, value in self.inner.state.get(flat, {}).items():
-                if torch.is_tensor(value) and value.shape == flat.shape:
+                if torch.is_tensor(value) and value.dim() == 1:  # empty while it lies on a drive
                     names[key] = None
         return list(names)
 
@@ -261,8 +261,8 @@ class ZeroState:
         """Return the pieces that this rank needs, its optimizer's states made ready."""
         states = sorted({key.split("/", 2)[1] for key in entries if key.startswith(f"{OPTIMIZER}/")})
         for flat in self._flat_partitions():
-            for state in states:
-                self.inner.state[flat].setdefault(state, torch.zeros_like(flat, requires_grad=False))
+            held = self.inner.state[flat]
+            held.update({one: torch.zeros_like(flat, requires_grad=False) for one in states if one not in held})
         pieces = self._pieces(states)
         if self.stage != 3:
             # The copy that computes is whole on every rank, and follows its master.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -10,9 +12,10 @@ from tonnage.datafiles import program, programs
 from tonnage.engines import TRAINERS, find_engine, find_trainer
 from tonnage.engines.servers import server_of
 from tonnage.engines.trainers import Trainer
+from tonnage.engines.transformers.training import JOB
 from tonnage.engines.types import Late
 from tonnage.errors import RequestError
-from tonnage.estimate.types import Candidate
+from tonnage.estimate.types import Candidate, Estimate
 from tonnage.messages import say
 from tonnage.model.types import Quantization
 from tonnage.plan.types import Plan
@@ -136,7 +139,7 @@ def _job(plan: Plan, engine: str | None) -> Service:
         role=Role.JOB,
         argv=launch.argv,
         env=launch.env,
-        files={**launch.files, **sources},
+        files={**_with_rates(launch.files, plan.estimate), **sources},
         packages=(*trainer.packages, *(("torchao",) if _needs_torchao(trainer, candidate) else ())),
         image=trainer.image,
         secrets=("HF_TOKEN",),
@@ -169,6 +172,22 @@ def _with_host_experts(argv: tuple[str, ...], weights: Weights) -> tuple[str, ..
         return argv
     at = argv.index("--kt-weight-path") + 1
     return (*argv[:at], weights.host_name, *argv[at + 1 :])
+
+
+def _with_rates(files: Mapping[str, str], estimate: Estimate) -> dict[str, str]:
+    """Tell our own job what a token costs and what a device can do, so that it reports the MFU that was predicted."""
+    performance, candidate = estimate.performance, estimate.candidate
+    rate, ratio = performance.tokens_per_s_per_gpu, performance.mfu_ratio
+    devices = candidate.cluster.node.devices
+    if JOB not in files or rate is None or ratio is None or not devices:
+        return dict(files)
+    rates = devices[0].flop_per_s
+    peak = next((rates[one] for one in (candidate.precision.compute, "bf16", "fp16", "fp32") if rates.get(one)), None)
+    if not peak:
+        return dict(files)
+    job = json.loads(files[JOB])
+    rated = {"flop_per_token": ratio.best * peak / rate.best, "peak_flop_per_s": peak}
+    return {**files, JOB: json.dumps({**job, **rated}, indent=2) + "\n"}
 
 
 def _folder_of(candidate: Candidate) -> str:

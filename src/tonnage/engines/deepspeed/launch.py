@@ -50,8 +50,22 @@ def config(candidate: Candidate) -> dict[str, Any]:
         "bf16": {"enabled": candidate.precision.compute == "bf16"},
         "fp16": {"enabled": candidate.precision.compute == "fp16"},
         "zero_optimization": zero,
+        **_optimizer(candidate),
         **({"aio": _AIO} if swaps else {}),
     }
+
+
+def _optimizer(candidate: Candidate) -> dict[str, Any]:
+    """Return what updates weights on the host: DeepSpeed refuses torch's optimizers there unless told otherwise.
+
+    deepspeed 0.19.8 runtime/engine.py, `zero_force_ds_cpu_optimizer`; "auto" takes the Trainer's values (transformers
+    5.24.0 src/transformers/integrations/deepspeed.py). DeepSpeed's AdamW is compiled when it is first used.
+    """
+    if not (candidate.offload.optimizer or candidate.offload.parameters):
+        return {}
+    if candidate.optimizer in ("adamw", "adamw_bf16"):
+        return {"optimizer": {"type": "AdamW", "params": dict.fromkeys(("lr", "betas", "eps", "weight_decay"), "auto")}}
+    return {"zero_force_ds_cpu_optimizer": False}
 
 
 def _stage(candidate: Candidate) -> int:
