@@ -54,19 +54,24 @@ def replaced(owner, name, make):
     return lambda: setattr(owner, name, old)
 
 
-def stop_at(step):
-    """SIGTERM comes when a step is written."""
+def at_step(step, act):
+    """Act when the numbers of a step are written."""
     from train_folder import RunFolder
 
     def make(write):
         def metric(self, **values):
             write(self, **values)
             if values["step"] == step:
-                os.kill(os.getpid(), signal.SIGTERM)
+                act()
 
         return metric
 
     return replaced(RunFolder, "metric", make)
+
+
+def stop_at(step):
+    """SIGTERM comes when a step is written."""
+    return at_step(step, lambda: os.kill(os.getpid(), signal.SIGTERM))
 
 
 def watch_routers(file):
@@ -95,6 +100,83 @@ def watch_routers(file):
         return kept
 
     return replaced(train_setup, "keep_routers_in_fp32", make)
+
+
+def ask_stacks_at(step):
+    return at_step(step, lambda: os.kill(os.getpid(), signal.SIGUSR1))
+
+
+def ask_snapshot_at(step):
+    return at_step(step, lambda: os.kill(os.getpid(), signal.SIGUSR2))
+
+
+def poison_at(step):
+    """The loss of one step is no number."""
+    import train_loop
+
+    def make(compute):
+        def poisoned(self, *args, **kwargs):
+            return compute(self, *args, **kwargs) * (float("nan") if self.state.global_step == step - 1 else 1.0)
+
+        return poisoned
+
+    return replaced(train_loop.Trainer, "compute_loss", make)
+
+
+def spoil_second_rank_at(step):
+    """A weight of one replica flips."""
+    import train_loop
+
+    def make(record):
+        def recorded(self, *args, **kwargs):
+            if self.state.global_step == step and self.ranks.rank == 1:
+                next(iter(self.model.parameters())).data.view(-1)[0] += 1
+            return record(self, *args, **kwargs)
+
+        return recorded
+
+    return replaced(train_loop.Loop, "_maybe_log_save_evaluate", make)
+
+
+def measure_memory(file):
+    """Write the most bytes of tensors that live at once in the second step, as torch's own tracker counts them."""
+    import gc
+
+    import torch
+    from torch.distributed._tools.mem_tracker import MemTracker
+    from train_folder import RunFolder
+
+    tracker = MemTracker()
+
+    def storages():  # of tensors that live; those of an earlier training are none of ours
+        found = {}
+        for one in gc.get_objects():
+            if isinstance(one, torch.Tensor) and type(one).__name__ != "FakeTensor":
+                local = one.to_local() if hasattr(one, "to_local") else one
+                if local.device.type == "cpu" and local.layout == torch.strided:
+                    found[local.untyped_storage()._cdata] = local
+        return list(found.values())
+
+    gc.collect()
+    earlier = storages()
+    known = {one.untyped_storage()._cdata for one in earlier}
+
+    def make(write):
+        def metric(self, **values):
+            write(self, **values)
+            if values["step"] == 1:
+                gc.collect()
+                tracker.track_external(*(one for one in storages() if one.untyped_storage()._cdata not in known))
+                tracker.__enter__()
+            elif values["step"] == 2:
+                tracker.__exit__(None, None, None)
+                (device,) = [one for one in tracker._peak_mem_snap if one.type == "cpu"]
+                snapshot = {str(key): value for key, value in tracker._peak_mem_snap[device].items()}
+                Path(file.format(rank=os.environ.get("RANK", "0"))).write_text(json.dumps(snapshot))
+
+        return metric
+
+    return replaced(RunFolder, "metric", make)
 
 
 def fill_disk_at(step):
@@ -145,7 +227,13 @@ def main(plan: Path, out: Path) -> None:
     out.write_text(json.dumps(codes))
 
 
-HOOKS = {"stop_at": stop_at, "watch_routers": watch_routers, "fill_disk_at": fill_disk_at}
+HOOKS = {
+    hook.__name__: hook
+    for hook in (
+        stop_at, watch_routers, measure_memory, fill_disk_at, ask_stacks_at, ask_snapshot_at, poison_at,
+        spoil_second_rank_at,
+    )
+}  # fmt: skip
 
 
 if __name__ == "__main__":

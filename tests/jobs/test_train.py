@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -45,6 +46,13 @@ ENGINES = {
 }
 
 
+def are_parts_saved(root):
+    """Whether the second rank wrote ranges of tensors, not whole ones."""
+    file = root / "checkpoints" / "step-00000006" / "tensors-00001.safetensors"
+    head = file.read_bytes()[8:]
+    return b'\\"start\\"' in head[:4000]
+
+
 @dataclass
 class Runs:
     folder: Path
@@ -76,7 +84,10 @@ def alone(tmp_path_factory) -> Runs:
         tasks.append((f"resumed-{family}", {"job": whole, "root": cut, "attempt": 1}))
     dense = job(folder / "dense", folder / "tokenizer", checkpoints={"every_steps": 2, "keep": 3})
     damaged = folder / "damaged"
-    tasks.append(("to damage", {"job": dense, "root": damaged}))
+    tasks.append(("to damage", {"job": dense, "root": damaged, "ask_stacks_at": 2, "ask_snapshot_at": 3}))
+    poisoned = folder / "poisoned"
+    tasks.append(("poisoned", {"job": dense, "root": poisoned, "poison_at": 4}))
+    tasks.append(("poison gone", {"job": dense, "root": poisoned, "attempt": 1}))
     tasks.append(
         ("damaged", {"job": dense, "root": damaged, "attempt": 1, "before": [_FLIP_A_BIT, _LEAVE_HALF_A_SAVE]})
     )
@@ -119,6 +130,13 @@ def pair(alone) -> Runs:
             cut = folder / f"{engine}-{family}-cut"
             tasks.append((f"{engine} {family} stopped", {"job": one, "root": cut, "stop_at": CUT_AT}))
             tasks.append((f"{engine} {family} resumed", {"job": one, "root": cut, "attempt": 1}))
+    checked = job(folder / "dense", folder / "tokenizer", micro_batch=1, checksum_every_steps=2, final=False)
+    tasks.append(("replicas", {"job": checked, "root": folder / "replicas"}))
+    tasks.append(("spoiled", {"job": checked, "root": folder / "spoiled", "spoil_second_rank_at": 4}))
+    beside = {"every_steps": 2, "keep": 3, "async": True, "compression": "zstd"}
+    one = job(folder / "sparse", folder / "tokenizer", micro_batch=1, arguments=ENGINES["fsdp2"], checkpoints=beside)
+    tasks.append(("beside", {"job": one, "root": folder / "beside", "stop_at": CUT_AT}))
+    tasks.append(("beside resumed", {"job": one, "root": folder / "beside", "attempt": 1}))
     for engine in ("ddp", "fsdp2", "zero3"):
         arguments = {**ENGINES[engine], "bf16": True, "max_steps": 1}
         if engine == "zero3":
@@ -177,6 +195,51 @@ def test_every_engine_agrees_with_one_process_and_resumes_bit_for_bit(pair, engi
     assert found[STEPS] < found[1] - 0.5
     assert losses(cut) == found
     assert final_bytes(cut) == final_bytes(whole)
+    # Accelerate leaves an engine out without a word where it does not know the device: what was saved tells.
+    manifest = json.loads((whole / "checkpoints" / "step-00000006" / "manifest.json").read_text())
+    assert manifest["engine"] == {"zero2": "deepspeed-zero2", "zero3": "deepspeed-zero3"}.get(
+        engine, engine.split("-")[0]
+    )
+    assert are_parts_saved(whole) == (engine != "ddp")
+
+
+def test_stacks_and_a_snapshot_are_written_on_a_signal(alone):
+    assert alone.codes["to damage"] == 0
+    stacks = (alone.at("damaged") / "dumps" / "attempt-000-rank-00000.stacks").read_text()
+    assert "Current thread" in stacks
+    assert "_maybe_log_save_evaluate" in stacks
+    assert [line["step"] for line in events(alone.at("damaged"), "snapshot_skipped")] == [3]  # no device here
+
+
+def test_a_loss_that_is_no_number_is_never_saved(alone):
+    root = alone.at("poisoned")
+    assert str(alone.codes["poisoned"]).startswith("NotFiniteError: step 4")
+    told = json.loads((root / "errors" / "attempt-000-rank-00000.json").read_text())
+    assert (told["type"], told["step"]) == ("NotFiniteError", 4)
+    assert [line["loss"] for line in events(root, "nonfinite")] == ["NaN"]
+    assert alone.codes["poison gone"] == 0
+    assert [line["step"] for line in events(root, "resumed")] == [2]
+    assert losses(root) == losses(alone.at("single-dense-whole"))
+
+
+def test_watching_a_step_costs_less_than_a_millisecond(alone, pair):
+    for root in (alone.at("single-dense-whole"), *(pair.at(f"{engine}-sparse-whole") for engine in ENGINES)):
+        costs = [line["instrument_seconds"] for line in metrics(root)]
+        assert statistics.median(costs) < 1e-3, root
+
+
+def test_replicas_that_differ_are_named(pair):
+    assert [pair.codes[name] for name in ("replicas", "spoiled")] == [0, 0]
+    assert not events(pair.at("replicas"), "replicas_differ")
+    assert [line["step"] for line in events(pair.at("spoiled"), "replicas_differ")] == [4, 6]
+    held = [line["parameter_checksum"] for line in metrics(pair.at("replicas"), 1)]
+    assert [text is None for text in held] == [True, False] * 3
+
+
+def test_two_ranks_save_beside_the_training(pair):
+    assert [pair.codes[name] for name in ("beside", "beside resumed")] == [75, 0]
+    assert losses(pair.at("beside")) == losses(pair.at("fsdp2-sparse-whole"))
+    assert [line["step"] for line in events(pair.at("beside"), "checkpoint_saved")] == [2, 3, 4, 6]
 
 
 @pytest.fixture(scope="module")

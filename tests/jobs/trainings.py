@@ -26,7 +26,7 @@ def job(model, tokenizer, *, data=TEXT, kind="full", micro_batch=2, arguments=No
         "tokenizer": str(tokenizer),
         "training_arguments": {
             "per_device_train_batch_size": micro_batch, "gradient_accumulation_steps": 2, "max_steps": STEPS,
-            "save_steps": 3, "learning_rate": 3e-3, "use_cpu": True, "seed": 7, "optim": "adamw_torch_fused",
+            "save_steps": 3, "learning_rate": 3e-3, "use_cpu": True, "seed": 7, "optim": "adamw_torch_fused", "ddp_timeout": 60,
             **(arguments or {}),
         },
         **more,
@@ -52,8 +52,13 @@ def run_ranks(tasks, folder: Path, world_size: int, seconds=300):
         command = [sys.executable, str(HERE / "drive.py"), str(plan), str(folder / f"codes-{rank}.json")]
         with (folder / f"rank-{rank}.log").open("w") as log:
             ranks.append(subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT))
-    for process in ranks:
-        process.wait(timeout=seconds)
+    try:
+        for process in ranks:
+            process.wait(timeout=seconds)
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait()
     found = [folder / f"codes-{rank}.json" for rank in range(world_size)]
     assert all(file.exists() for file in found), (folder / "rank-0.log").read_text()[-3000:]
     return [json.loads(file.read_text()) for file in found]

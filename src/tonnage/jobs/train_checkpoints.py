@@ -49,9 +49,10 @@ class Pending:
 class Checkpoints:
     """The checkpoints of a run, as all ranks agree on them."""
 
-    def __init__(self, folder: Path, ranks: Ranks, *, keep: int, compression: str, is_async: bool, engine: str) -> None:
+    def __init__(self, folder: Path, ranks: Ranks, *, keep: int, compression: str, is_async: bool) -> None:
         self.folder, self.ranks, self.keep = folder, ranks, keep
-        self.compression, self.is_async, self.engine = compression, is_async, engine
+        self.compression, self.is_async = compression, is_async
+        self.engine = ""  # told by the loop, once it runs
         self.pending: Pending | None = None
         self.last_step: int | None = None
         self.seconds_blocked = 0.0

@@ -61,6 +61,11 @@ class RunFolder:
         """Return where a dump of this rank goes."""
         return self.root / "dumps" / f"attempt-{self.attempt:03d}-rank-{self.rank:05d}.{suffix}"
 
+    def began(self) -> float:
+        """Return when the run's first attempt began."""
+        with (self.root / "events.jsonl").open(encoding="utf-8") as lines:
+            return float(json.loads(lines.readline())["time"])
+
     def metric(self, **values: Any) -> None:
         """Append one line about one step."""
         self._append(self.root / "metrics" / f"rank-{self.rank:05d}.jsonl", values)

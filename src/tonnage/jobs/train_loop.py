@@ -6,6 +6,7 @@ Overridden methods as in transformers 5.24.0 src/transformers/trainer.py.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import DistributedType, PartialState
+from torch.distributed.fsdp import CPUOffloadPolicy
 from train_checkpoints import Checkpoints
 from train_folder import RunFolder
 from train_meters import StepMeter, checksum, memory
@@ -50,8 +53,10 @@ class Loop(Trainer):
 
     def __init__(self, *, folder: RunFolder, signals: Signals, ranks: Ranks, checkpoints: Checkpoints,
                  settings: LoopSettings, **kwargs: Any) -> None:  # fmt: skip
+        self.ranks = ranks
         super().__init__(**kwargs)
-        self.folder, self.signals, self.ranks, self.checkpoints = folder, signals, ranks, checkpoints
+        self.folder, self.signals, self.checkpoints = folder, signals, checkpoints
+        checkpoints.engine = self.engine
         self.settings = settings
         self.meter = StepMeter(self.args.device)
         self.is_stopped = False
@@ -59,6 +64,30 @@ class Loop(Trainer):
         self._recorded_step = -1
         self._mark: Any = None
         self._printed = 0.0
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """Let FSDP2 run on processors too, where Accelerate 1.15 (state.py) leaves it out without a word."""
+        asks = self.args.fsdp_plugin_args is not None or os.environ.get("ACCELERATE_USE_FSDP", "false") == "true"
+        if not (asks and self.args.device.type == "cpu"):
+            super().create_accelerator_and_postprocess()
+            return
+        shared = PartialState._shared_state  # noqa: SLF001  what Accelerate takes its kind of training from
+        kind = shared["distributed_type"]
+        shared["distributed_type"] = DistributedType.MULTI_GPU
+        try:
+            super().create_accelerator_and_postprocess()
+        finally:
+            shared["distributed_type"] = kind
+        plugin = self.accelerator.state.fsdp_plugin
+        if plugin.cpu_offload:
+            plugin.cpu_offload = CPUOffloadPolicy(pin_memory=False)  # there is no device to pin for
+
+    @property
+    def engine(self) -> str:
+        """What runs the training, as Accelerate has it now."""
+        if self.is_deepspeed_enabled:
+            return f"deepspeed-zero{self.accelerator.state.deepspeed_plugin.zero_stage}"
+        return "fsdp2" if self.is_fsdp_enabled else "single" if self.ranks.is_alone else "ddp"
 
     # -- parts of a step ------------------------------------------------------------------------------------------
 
@@ -246,7 +275,7 @@ class Loop(Trainer):
                 "optimizer": state.values(),
                 "scheduler": _plain_state(self.lr_scheduler.state_dict()),
                 "scaler": scaler.state_dict() if scaler is not None else None,
-                "model": self.settings.model_options,
+                "model": {"engine": self.engine, **self.settings.model_options},
             },
         }
         self.checkpoints.save(step, state.to_save(), values)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import train_pieces as pieces
 import train_texts as texts
+from torch.utils.cpp_extension import get_default_build_root
 from train_checkpoints import Checkpoints
 from train_folder import BadJobError, RunFolder
 from train_loop import Loop, LoopSettings
@@ -23,6 +24,7 @@ from train_ranks import Ranks
 from train_signals import Signals
 from transformers import AutoTokenizer, TrainingArguments
 
+OLD_SECONDS = 900.0  # no operator takes longer to build
 CHECKPOINT_KEYS = ("keep", "every_steps", "compression", "async", "on_failed_save")
 # What the loop does itself, whatever the job says.
 OURS: dict[str, Any] = {
@@ -39,7 +41,6 @@ def train(job: dict[str, Any], folder: RunFolder, signals: Signals) -> bool:
     """Train until the end or a stop; return whether it was stopped."""
     arguments, checkpoint_settings = _arguments(job, folder)
     ranks = Ranks(arguments.ddp_timeout)
-    engine = _engine(arguments, ranks)
     if job.get("memory_history") and arguments.device.type == "cuda":
         torch.cuda.memory._record_memory_history()  # noqa: SLF001  torch documents it under this name
     checkpoints = Checkpoints(
@@ -48,7 +49,6 @@ def train(job: dict[str, Any], folder: RunFolder, signals: Signals) -> bool:
         keep=max(1, int(checkpoint_settings.get("keep", 2))),
         compression=checkpoint_settings.get("compression", pieces.PLAIN),
         is_async=bool(checkpoint_settings.get("async", False)),
-        engine=engine,
     )
     checkpoints.clean()
     tokenizer = AutoTokenizer.from_pretrained(job.get("tokenizer", job["model"]))
@@ -70,7 +70,7 @@ def train(job: dict[str, Any], folder: RunFolder, signals: Signals) -> bool:
             stops_at_failed_save=checkpoint_settings.get("on_failed_save", "go on") == "stop",
             flop_per_token=job.get("flop_per_token"),
             peak_flop_per_s=job.get("peak_flop_per_s"),
-            model_options={"kind": job["kind"], "engine": engine, "num_routers": num_routers},
+            model_options={"kind": job["kind"], "num_routers": num_routers},
         ),
         model=model,
         args=arguments,
@@ -118,6 +118,8 @@ def _arguments(job: dict[str, Any], folder: RunFolder) -> tuple[TrainingArgument
             **given.get("activation_checkpointing_kwargs", {}), "use_reentrant": False
         }  # fmt: skip
     if "deepspeed" in given:
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            remove_dead_locks(_extensions(), folder.began() if folder.attempt else math.inf)
         given["deepspeed"] = _deepspeed(given["deepspeed"])
     seed = given.get("seed", 42)
     streamed = {"dataloader_num_workers": min(1, given.get("dataloader_num_workers", 0))} if _is_streamed(job) else {}
@@ -128,6 +130,25 @@ def _arguments(job: dict[str, Any], folder: RunFolder) -> tuple[TrainingArgument
     except TypeError as error:
         raise BadJobError(f"training_arguments: {error}; see TrainingArguments of transformers") from None
     return made, checkpoints
+
+
+def remove_dead_locks(extensions: Path, run_began: float) -> None:
+    """Remove what a build of DeepSpeed's operators that was killed left behind: every later start would wait for it.
+
+    torch 2.13 utils/file_baton.py waits for a file `lock` without an end. One that is old is dead, and so is one that an
+    earlier attempt of this run left.
+    """
+    for lock in extensions.rglob("lock"):
+        try:
+            made = lock.stat().st_mtime
+            if time.time() - made > OLD_SECONDS or made >= run_began:
+                lock.unlink()
+        except FileNotFoundError:
+            continue
+
+
+def _extensions() -> Path:
+    return Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root())
 
 
 def _deepspeed(given: Any) -> dict[str, Any]:
@@ -141,14 +162,6 @@ def _deepspeed(given: Any) -> dict[str, Any]:
 
 def _is_streamed(job: dict[str, Any]) -> bool:
     return isinstance(job["data"], dict) and bool(job["data"].get("streaming"))
-
-
-def _engine(arguments: TrainingArguments, ranks: Ranks) -> str:
-    if arguments.deepspeed_plugin is not None:
-        return f"deepspeed-zero{arguments.deepspeed_plugin.zero_stage}"
-    if arguments.fsdp_plugin_args is not None or os.environ.get("ACCELERATE_USE_FSDP", "false") == "true":
-        return "fsdp2"
-    return "single" if ranks.is_alone else "ddp"
 
 
 def _data(job: dict[str, Any], tokenizer: Any, folder: RunFolder, ranks: Ranks, arguments: TrainingArguments) -> Any:
@@ -195,10 +208,22 @@ def _alive(rows: Iterator[Any], folder: RunFolder) -> Iterator[Any]:
         yield row
 
 
+def _whole_state(loop: Loop, ranks: Ranks) -> dict[str, Any]:
+    """Return the whole model's tensors on rank 0; sharded ones are gathered one after another."""
+    if not loop.is_fsdp_enabled:
+        return loop.accelerator.get_state_dict(loop.model_wrapped)
+    state = {}
+    for name, tensor in loop.model_wrapped.state_dict().items():
+        whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+        if ranks.rank == 0:
+            state[name] = whole.detach().cpu()
+    return state
+
+
 def _save_final(loop: Loop, tokenizer: Any, root: Path, ranks: Ranks) -> None:
     """Write the model as `from_pretrained` reads it, whole, aside first."""
     beside, target = root / ".final", root / "final"
-    state = loop.accelerator.get_state_dict(loop.model_wrapped)
+    state = _whole_state(loop, ranks)
     if ranks.rank == 0:
         shutil.rmtree(beside, ignore_errors=True)
         model = loop.accelerator.unwrap_model(loop.model_wrapped, keep_torch_compile=False)

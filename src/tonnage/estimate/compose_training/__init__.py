@@ -366,7 +366,7 @@ def _storage(case: TrainingCase, candidate: Candidate) -> Storage:
     """Disk: the weights that are read, the tokens, and a checkpoint of what is trained, adapters alone where they are.
 
     Derived: a checkpoint that training goes on from holds each trained weight as it is stored, its fp32 master where there
-    is one, and the optimizer's states; gradients are made anew.
+    is one, and the optimizer's states; gradients are made anew. The job that DeepSpeed's plans start saves the master alone.
     """
     model = candidate.model
     total = sum(
@@ -380,19 +380,20 @@ def _storage(case: TrainingCase, candidate: Candidate) -> Storage:
     return Storage(
         weights_bytes=2.0 * total,
         data_bytes=data,
-        checkpoints_bytes=_checkpoint_bytes(case, trained),
+        checkpoints_bytes=_checkpoint_bytes(case, trained, has_copy=candidate.engine != "deepspeed"),
         offload_bytes=float(drive_bytes(case, filled(columns_of(candidate)))) or None,
     )
 
 
-def _checkpoint_bytes(case: TrainingCase, trained: float) -> float:
+def _checkpoint_bytes(case: TrainingCase, trained: float, *, has_copy: bool) -> float:
     """Return the size of a checkpoint of some trained weights: they, their masters and the optimizer's states."""
     spec = OPTIMIZERS[case.optimizer]
     states = spec.state_bytes_per_parameter * trained
     if spec.is_factored:
         states = float(optimizer.adafactor_state_bytes(trained, 8 * case.model.num_layers))
     master = 4.0 if case.precision.has_fp32_master else 0.0
-    return (case.trained_bytes + master) * trained + states
+    copy = case.trained_bytes if has_copy or not master else 0.0
+    return (copy + master) * trained + states
 
 
 def _provenance(case: TrainingCase, candidate: Candidate) -> Provenance:
