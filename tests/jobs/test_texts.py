@@ -191,7 +191,7 @@ def test_locks_of_dead_builds_are_removed(texts, tmp_path):
 
     del texts
     now = time.time()
-    ages = {"old": now - 2000, "ours": now - 50, "foreign": now - 200}
+    ages = {"old": now - 2000, "ours": now - 50, "foreign": now - 110}
     for name, made in ages.items():
         (tmp_path / "py" / name).mkdir(parents=True)
         (tmp_path / "py" / name / "lock").touch()

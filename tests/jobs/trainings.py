@@ -33,7 +33,7 @@ def job(model, tokenizer, *, data=TEXT, kind="full", micro_batch=2, arguments=No
     }  # fmt: skip
 
 
-def run_ranks(tasks, folder: Path, world_size: int, seconds=300):
+def run_ranks(tasks, folder: Path, world_size: int, seconds=550):
     """Run tasks one after another on ranks that start once; return each rank's exit codes."""
     folder.mkdir(parents=True, exist_ok=True)
     plan = folder / "plan.json"

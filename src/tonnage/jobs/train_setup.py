@@ -24,7 +24,7 @@ from train_ranks import Ranks
 from train_signals import Signals
 from transformers import AutoTokenizer, TrainingArguments
 
-OLD_SECONDS = 900.0  # no operator takes longer to build
+OLD_SECONDS = 120.0  # of a lock; a builder on another machine may hold a younger one
 CHECKPOINT_KEYS = ("keep", "every_steps", "compression", "async", "on_failed_save")
 # What the loop does itself, whatever the job says.
 OURS: dict[str, Any] = {
@@ -135,16 +135,28 @@ def _arguments(job: dict[str, Any], folder: RunFolder) -> tuple[TrainingArgument
 def remove_dead_locks(extensions: Path, run_began: float) -> None:
     """Remove what a build of DeepSpeed's operators that was killed left behind: every later start would wait for it.
 
-    torch 2.13 utils/file_baton.py waits for a file `lock` without an end. One that is old is dead, and so is one that an
-    earlier attempt of this run left.
+    torch 2.13 utils/file_baton.py waits for a file `lock` without an end. It is dead where nothing on this machine works in
+    its folder (ninja does) and it is not young, or an earlier attempt of this run left it.
     """
     for lock in extensions.rglob("lock"):
         try:
             made = lock.stat().st_mtime
-            if time.time() - made > OLD_SECONDS or made >= run_began:
+            is_old = time.time() - made > OLD_SECONDS or made >= run_began
+            if is_old and not _is_worked_in(lock.parent):
                 lock.unlink()
         except FileNotFoundError:
             continue
+
+
+def _is_worked_in(folder: Path) -> bool:
+    """Whether a process has this as its folder."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "cwd").resolve() == folder.resolve():
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def _extensions() -> Path:
@@ -190,6 +202,9 @@ def _data(job: dict[str, Any], tokenizer: Any, folder: RunFolder, ranks: Ranks, 
         began = time.perf_counter()
         texts.write_rows(place, _alive(rows(texts.records(settings)), folder))
         folder.event("text_encoded", seconds=time.perf_counter() - began)
+    while not place.is_dir():  # not a barrier: a long text takes longer than one waits
+        folder.heart.at("data")
+        time.sleep(0.2)
     ranks.wait()
     whole = texts.Rows(place)
     num_held = math.ceil(len(whole) * settings.held_back_ratio)
