@@ -388,11 +388,13 @@ def _words(text: str, name: str) -> list[str]:
 
 
 def _program(words: list[str], programs: Mapping[str, Mapping[str, str]], name: str) -> tuple[str, int]:
-    """Find which program is started, and where its name stands."""
+    """Find which program is started, and where its name stands; `command -v NAME` only asks whether it is there."""
     for program, row in programs.items():
         marks = row["words"].split()
         for place, word in enumerate(words):
             last = word.rpartition("/")[2]
+            if words[max(0, place - 2) : place] == ["command", "-v"]:
+                continue
             if word in marks or last in marks or any("/" in m and m in word for m in marks):
                 return program, place
     known = "vLLM, SGLang, TensorRT-LLM, llama.cpp, torchrun, deepspeed, Megatron-LM or torchtitan"
