@@ -85,13 +85,23 @@ def _names(rule: Symptom, other: Symptom) -> bool:
     return any(other.id == word or (word.endswith("*") and other.id.startswith(word[:-1])) for word in rule.explains)
 
 
+_LONG_SECONDS: Final = 60.0
+
+
+def _is_long_after(one: Hit, other: Hit) -> bool:
+    """Whether a line stands a minute or more after another of the same log."""
+    times = one.time_seconds, other.time_seconds
+    return one.file == other.file and None not in times and (times[0] or 0.0) > (times[1] or 0.0) + _LONG_SECONDS
+
+
 def explains(book: Book, one: str, other: str) -> bool:
     """Whether a symptom that was met accounts for another."""
     if one == other:
         return False
     cause, led_to = book.rules[one], book.rules[other]
     if _names(cause, led_to):
-        return not _names(led_to, cause)
+        is_late = led_to.role == "effect" and _is_long_after(book.first(one), book.first(other))
+        return not is_late and not _names(led_to, cause)
     if _names(led_to, cause) or cause.role == "sign" or cause.severity == "info":
         return False
     if led_to.role == "echo":

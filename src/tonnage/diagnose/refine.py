@@ -20,6 +20,7 @@ _BY_KIND: Final = {
     "other_process": "TORCH_OOM_OTHER_PROC",
     "spilled": "TORCH_OOM_SYSMEM",
 }
+_WATCHDOG: Final = "NCCL_WATCHDOG_TIMEOUT"
 _FIELD: Final = re.compile(r"<(\w+)>")
 _TORCH_OOM: Final = ("TORCH_OOM", "TORCH_OOM_V1", "TORCH_OOM_V0", *sorted(set(_BY_KIND.values())))
 
@@ -40,7 +41,11 @@ def both(message_id: str, **values: object) -> tuple[str, str]:
 def refined(hits: Sequence[Hit], rules: Mapping[str, Symptom]) -> list[Hit]:
     """Return hits whose rule was chosen by what the message says: the kind of a shortage, the code of an Xid."""
     named = [replace(hit, symptom=_better(hit, rules)) for hit in hits]
-    return named + hang.of_counters(named)
+    counted = hang.of_counters(named)
+    if not counted or not any(hit.symptom == _WATCHDOG for hit in named):
+        return named + counted
+    told = {"hang": counted[0].symptom, **counted[0].groups}
+    return [replace(hit, groups=hit.groups | told) if hit.symptom == _WATCHDOG else hit for hit in named]
 
 
 def _better(hit: Hit, rules: Mapping[str, Symptom]) -> str:
@@ -72,6 +77,12 @@ def cause_of(rule: Symptom, hits: Sequence[Hit]) -> tuple[tuple[str, str], tuple
         if shortage.request_bytes is not None and shortage.capacity_bytes is not None:
             cures = (Cure(text=both("diagnose.chunk_it")), *rule.cures) if kind == "too_large" else rule.cures
             return both(f"diagnose.oom_{kind}", **_texts(shortage)), cures
+    if hung := hits[0].groups.get("hang"):
+        behind, values = (
+            hung == "HANG_RANK_BEHIND",
+            {n: hits[0].groups.get(n, "?") for n in ("late", "low", "high", "op")},
+        )
+        return both("diagnose.hang_behind" if behind else "diagnose.hang_all", **values), rule.cures
     return _filled(rule.cause, hits[0].groups), rule.cures
 
 

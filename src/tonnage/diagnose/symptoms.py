@@ -89,6 +89,7 @@ def xid_symptoms() -> list[Symptom]:
     found = []
     for row in datafiles.rows("xid/catalogue.csv"):
         english, chinese, setting = told["action"][row["action"]]
+        text = told["text"].get(row["code"], "")
         leads_to = told["leads_to"]["any"] if row["severity"] == "critical" else ()
         found.append(
             Symptom(
@@ -100,10 +101,13 @@ def xid_symptoms() -> list[Symptom]:
                     f"Xid {row['code']} of the card at <bdf>: {row['meaning']}.",
                     f"显卡 <bdf> 的 Xid {row['code']}：{row['meaning_zh']}。",
                 ),
-                cures=(Cure(text=(english, chinese), setting=setting),),
+                cures=tuple(
+                    Cure(text=(one[0], one[1]), setting=one[2])
+                    for one in ((english, chinese, setting), *told["more"].get(row["code"], ()))
+                ),
                 against=None,
                 explains=(*told["explains"].get(row["code"], ()), *leads_to),
-                patterns=(),
+                patterns=(Pattern(find=(text,), unless=r"Xid \("),) if text else (),
                 source="https://docs.nvidia.com/deploy/xid-errors/",
                 versions="",
                 weight=65,

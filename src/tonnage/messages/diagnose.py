@@ -48,6 +48,14 @@ MESSAGES: Final = {
         "{setting} {before} → {after} frees {freed}: still short by {short}",
         "{setting} {before} → {after} 释放 {freed}：仍缺 {short}",
     ),
+    "hang_behind": (
+        "Rank {late} never came: its last enqueued collective is number {low}, that of the others {high} ({op}), and their watchdogs ran out of time.",
+        "rank {late} 没有到达：它最后入队的集合通信序号为 {low}，其余为 {high}（{op}），因而 watchdog 超时。",
+    ),
+    "hang_all": (
+        "A collective ({op}) ran out of time with all ranks that tell it at the same number ({high}): none of them is missing, so the transport stalled, or one of them still computes or waits before it on its device.",
+        "集合通信（{op}）超时，所有记录的 rank 序号相同（{high}）：无人缺席，因此是传输停滞，或某个 rank 的设备仍在计算或等待。",
+    ),
     "chunk_it": (
         "split that one tensor: smaller batch or sequence, chunked loss, or keep it on the host",
         "拆小这一个张量：减小批量或序列长度，分块计算损失，或放在主机内存",
