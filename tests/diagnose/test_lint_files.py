@@ -249,3 +249,44 @@ def test_pods_need_cards_and_shared_memory(kind, command, wanted):
     version = "batch/v1" if kind == "Job" else "apps/v1"
     report = lint({"k.yaml": POD.format(version=version, kind=kind, command=command)})
     assert {f.id for f in report.findings} == wanted
+
+
+NOT_MEANT = {
+    "said.sh": "# export NCCL_IB_DISABLE=0\necho 'NCCL_IB_DISABLE=0 is the default'\nmake NCCL_DEBUG=INFO\n",
+    "here.sh": "cat > x.service <<EOF\n[Service]\nRestart=always\nEOF\n",
+    "open.sh": "CUDA_VISIBLE_DEVICES=$GPUS torchrun --nproc-per-node 4 t.py\ntorchrun --standalone --nproc_per_node=gpu t.py\n",
+    "placeholder.yaml": "services:\n  a:\n    image: ${IMG:-x}:${TAG}\n    environment: [HF_TOKEN=hf_" + "x" * 34 + "]\n",
+    "before.py": 'import torch\nmodel.to("cuda")\nmodel = X.from_pretrained("a", device_map="auto")\nmodel = model.to(torch.float16)\n',
+    "other.service": "[Unit]\nStartLimitIntervalSec=1h\n[Service]\nExecStart=/usr/bin/python3 -m http.server\nRestart=always\nRestartSec=30\n",
+    "open.py": "from transformers import TrainingArguments\nTrainingArguments(**args, load_best_model_at_end=True)\n",
+    "foreign.py": "from mine import TrainingArguments\nTrainingArguments(cutoff_len=4)\n",
+    "flags.sh": 'vllm serve m --api-key "$KEY" -tp 2 --no-enable-prefix-caching --served_model_name x --help\n',
+    "page.md": "The default of `NCCL_IB_DISABLE` is 0, see `torch.cuda.memory`.\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(NOT_MEANT))
+def test_what_only_looks_like_a_fault_is_none(name):
+    assert [(f.id, f.line) for f in lint({name: NOT_MEANT[name]}).findings] == []
+
+
+MEANT = {
+    "front.sh": ("FOO=1 NCCL_IB_DISABLE=0 torchrun --nproc-per-node 2 t.py\n", "nccl-ib-disable-zero"),
+    "env.sh": ("env NCCL_IB_DISABLE=0 python t.py\n", "nccl-ib-disable-zero"),
+    "docker.sh": ("docker run --gpus all -e NCCL_IB_DISABLE=0 a/b:1.2\n", "nccl-ib-disable-zero"),
+    "mpi.sh": ("mpirun -np 2 -x NCCL_IB_DISABLE=0 python t.py\n", "nccl-ib-disable-zero"),
+    "second.sh": ("echo start && NCCL_IB_DISABLE=0 python t.py\n", "nccl-ib-disable-zero"),
+    "alias.py": ('from transformers import TrainingArguments as TA\nTA(output_dir="o", optimizer="adamw_torch")\n', "trainer-optimizer-argument"),
+    "module.py": ('import transformers\ntransformers.TrainingArguments("o", evaluation_strategy="no")\n', "trainer-renamed-argument"),
+    "dict.py": ('import subprocess\nsubprocess.run(["x"], env={"NCCL_IB_DISABLE": "0"})\n', "nccl-ib-disable-zero"),
+    "run.py": ('import os\nos.system("horovodrun -np 2 python t.py")\n', "horovod"),
+    "task.yaml": ("resources: {}\nrun: |\n  export NCCL_IB_DISABLE=0\n", "nccl-ib-disable-zero"),
+    "pod.yaml": (("apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - name: x\n      image: a/b:1\n      env:\n"
+                 "        - {name: NCCL_IB_DISABLE, value: '0'}\n"), "nccl-ib-disable-zero"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(MEANT))
+def test_a_fault_is_found_wherever_it_stands(name):
+    text, rule = MEANT[name]
+    assert [f.id for f in lint({name: text}).findings] == [rule]

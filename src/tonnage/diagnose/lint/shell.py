@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final
 
 from tonnage.diagnose.lint.types import Command, Edit, Setting
@@ -116,6 +117,8 @@ def settings_of(text: str, first_line: int = 1) -> tuple[Setting, ...]:
 
     >>> [(s.name, s.value) for s in settings_of("export NCCL_DEBUG=INFO  # loud")]
     [('NCCL_DEBUG', 'INFO')]
+    >>> settings_of("echo NCCL_DEBUG=INFO")
+    ()
     """
     found: list[Setting] = []
     for number, line in logical_lines(text):
@@ -126,15 +129,14 @@ def settings_of(text: str, first_line: int = 1) -> tuple[Setting, ...]:
         is_alone = all(_ASSIGNMENT.fullmatch(w) or w in _EXPORT or w.startswith("-") for w in words)
         one = sum(1 for w in words if _ASSIGNMENT.fullmatch(w)) == 1
         whole = Edit(line=line_at, start=0, end_line=line_at + 1, end=0, text="") if is_alone and one else None
-        for i, word in enumerate(words):
-            match = _ASSIGNMENT.fullmatch(word)
-            if match:
+        is_command = False  # behind a command's name an assignment is a word like any other
+        for before, word in pairwise(["", *words]):
+            match = _ASSIGNMENT.fullmatch(word.removeprefix("--env="))
+            if word in _ENDS:
+                is_command = False
+            elif match and (not is_command or before in ("-e", "--env", "-x") or word.startswith("--env=")):
                 found.append(Setting(name=match[1], value=match[2], line=line_at, edit=whole))
-            elif (
-                word in ("-e", "--env") and i + 1 < len(words) and (given := _ASSIGNMENT.fullmatch(words[i + 1]))
-            ) or (word.startswith("--env=") and (given := _ASSIGNMENT.fullmatch(word[6:]))):
-                found.append(Setting(name=given[1], value=given[2], line=line_at))
-            elif word not in _EXPORT and word not in _PREFIXES and not word.startswith("-") and "docker" in words[:2]:
-                continue
+            elif not match and word not in _EXPORT and word not in _PREFIXES and not word.startswith("-"):
+                is_command = True
     unique = {(s.name, s.value, s.line): s for s in found}
     return tuple(unique.values())
