@@ -15,7 +15,7 @@ import yaml
 from tonnage import api
 from tonnage.engines.servers import is_image_seen
 from tonnage.plan.request import make_request
-from tonnage.render.parts import container_words, supervise_script
+from tonnage.render.parts import container_words, job_script, supervise_script
 from tonnage.render.services import service_of
 from tonnage.render.targets import find_place
 
@@ -311,3 +311,42 @@ __version__ = "2.14.0"
         said = subprocess.run([sys.executable, *words[1:]], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert said.returncode == expected, (archs, said.stderr)
         assert "cuDNN 91300" in said.stdout
+
+
+@pytest.mark.parametrize(
+    ("told", "launcher", "code"), [("75", 1, 75), ("2", 1, 2), ("", 1, 1), ("", 0, 0), ("75", 0, 0)]
+)
+def test_a_job_ends_with_the_code_of_its_processes(tmp_path, told, launcher, code):
+    write = f'printf {told} > "$TONNAGE_EXIT_FILE"\n' if told else ""
+    (tmp_path / "start.sh").write_text(f"{write}exit {launcher}\n")
+    (tmp_path / "job.sh").write_text(job_script().text)
+    (tmp_path / ".exit-code.0").write_text("9")  # of an earlier start
+    assert subprocess.run(["bash", "job.sh"], cwd=tmp_path, check=False).returncode == code
+
+
+def test_a_stop_reaches_the_processes_of_a_job_and_their_code_is_told(tmp_path):
+    (tmp_path / "start.sh").write_text(
+        "trap 'printf 75 > \"$TONNAGE_EXIT_FILE\"; exit 1' TERM; touch ready; while :; do sleep 0.05; done\n"
+    )
+    (tmp_path / "job.sh").write_text(job_script().text)
+    process = subprocess.Popen(["bash", "job.sh"], cwd=tmp_path)
+    until = time.monotonic() + 10
+    while not (tmp_path / "ready").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 75
+
+
+@pytest.mark.parametrize("place", ["systemd", "kubernetes", "slurm", "skypilot", "compose"])
+def test_every_place_starts_a_launcher_through_its_own_code(job, server, place):
+    files = files_of(job, place)
+    assert "job.sh" in files
+    assert any("bash job.sh" in text for path, text in files.items() if path not in ("README.md", "job.sh"))
+    assert "job.sh" not in files_of(server, place)
+    assert "job.sh" not in files_of(job, "local")
+
+
+def test_a_launcher_waits_until_a_checkpoint_is_written(job):
+    service = service_of(job)
+    waits = {one.name: one.value for one in service.settings}["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"]
+    assert int(waits) == round(service.stop_seconds) > 60 + job.estimate.storage.checkpoints_bytes / 1e9

@@ -209,6 +209,14 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "`docker compose --profile monitor up -d` 同时在 http://127.0.0.1:9400/metrics 提供显卡指标，供 Prometheus 抓取",
     ),
     "not_there": ("{what} is not here: bash {script}", "缺少 {what}：请先运行 bash {script}"),
+    "patience": (
+        "the launcher kills its processes 30 s after a stop unless it is told how long a checkpoint takes",
+        "停止后启动器默认 30 秒即杀死进程，需告知写检查点要多久",
+    ),
+    "job_purpose": (
+        "Starts the job and ends with the code of its processes: torch's launcher ends with 1 whatever they end with.",
+        "启动任务并以其进程的退出码结束：torch 的启动器总是以 1 结束。",
+    ),
     "purpose_test": ("tests the links between the devices", "测试设备间链路"),
     "purpose_program": ("run by the scripts", "由脚本运行"),
     "readme_test": (

@@ -41,6 +41,7 @@ def common_files(
         ),
         prepare_script(service, place),
         *((link_test(service),) if service.has_collectives else ()),
+        *((job_script(),) if service.has_launcher and place != "local" else ()),
         *own,
         *install,
     )
@@ -150,7 +151,7 @@ def container_words(service: Service, scratch: str = "/scratch") -> tuple[str, .
         f"{data}; ln -sfn /cache/run run; ln -sfn $data data",
         "bash install.sh",
         *(("bash weights.sh",) if service.weights is not None and service.weights.is_made else ()),
-        f"exec bash {SUPERVISE if scratch != '/scratch' else 'start.sh'}\n",
+        f"exec bash {SUPERVISE if scratch != '/scratch' else service.program}\n",
     ))  # fmt: skip
 
 
@@ -180,13 +181,34 @@ def image_notes(service: Service, *images: str) -> tuple[str, ...]:
     return tuple(say("places.image_unseen", image=image) for image in named if not is_image_seen(image))
 
 
-def supervise_script() -> BundleFile:
+def job_script() -> BundleFile:
+    """Return a script that starts the job and ends with the code that its own processes ended with."""
+    lines = (
+        'export TONNAGE_EXIT_FILE="$PWD/.exit-code.${NODE_RANK:-0}"; rm -f "$TONNAGE_EXIT_FILE"',
+        "bash start.sh & child=$!",
+        "# Slurm signals every process of a step by itself; a second signal would cut the launcher's own stop short.",
+        'trap \'[ -n "${SLURM_STEP_ID:-}" ] || kill -TERM "$child" 2>/dev/null || true\' TERM INT',
+        'code=0; wait "$child" || code=$?',
+        "# A trapped signal ends the first wait; the others wait for the job itself.",
+        'while kill -0 "$child" 2>/dev/null; do code=0; wait "$child" || code=$?; done',
+        'if [ "$code" != 0 ] && [ -s "$TONNAGE_EXIT_FILE" ]; then code=$(cat "$TONNAGE_EXIT_FILE"); fi',
+        'exit "$code"',
+    )
+    return BundleFile(
+        path="job.sh",
+        text=script(say("places.job_purpose"), lines),
+        purpose=say("places.job_purpose"),
+        is_executable=True,
+    )
+
+
+def supervise_script(program: str = "start.sh") -> BundleFile:
     """Return a script that starts the service again after a failure, later each time, unless that cannot help."""
     lines = (
         "stop=0; child=",
         'trap \'stop=1; if [ -n "$child" ]; then kill -TERM "$child" 2>/dev/null || true; fi\' TERM INT',
         "for pause in 30 60 120 240 480 0; do",
-        "  bash start.sh & child=$!",
+        f"  bash {program} & child=$!",
         '  code=0; wait "$child" || code=$?',
         "  # A trapped signal ends the first wait; the others wait for the service itself.",
         '  while kill -0 "$child" 2>/dev/null; do code=0; wait "$child" || code=$?; done',

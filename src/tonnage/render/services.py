@@ -22,7 +22,7 @@ from tonnage.plan.types import Plan
 from tonnage.render import network
 from tonnage.render.build import build_of, is_built
 from tonnage.render.quote import shell_words
-from tonnage.render.types import Probe, Role, Scaling, Service
+from tonnage.render.types import Probe, Role, Scaling, Service, Setting
 from tonnage.render.weights import Weights, weights_of
 from tonnage.units import GIB, MIB
 from tonnage.workload.types import Serving
@@ -133,6 +133,7 @@ def _job(plan: Plan, engine: str | None) -> Service:
     sources = programs("train") if "train.py" in launch.argv else {}
     sources |= _programs_of_nodes(candidate)
     on_host = max(plan.estimate.footprint.host_total.high, 0.0)
+    stop = _DRAIN_SECONDS + (storage.checkpoints_bytes or 0.0) / _SLOW_WRITE_BYTES_PER_S
     return Service(
         plan=plan,
         name=f"{slug_of(candidate.model.name)}-{slug_of(trainer.name)}",
@@ -148,18 +149,31 @@ def _job(plan: Plan, engine: str | None) -> Service:
         vendor=devices[0].vendor.lower() if devices else "cpu",
         host_memory_bytes=round(on_host * _HEADROOM) + _RUNTIME_BYTES * max(1, len(devices)),
         shared_memory_bytes=_SHARED_BYTES_PER_DEVICE * max(1, len(devices)),
-        stop_seconds=_DRAIN_SECONDS + (storage.checkpoints_bytes or 0.0) / _SLOW_WRITE_BYTES_PER_S,
+        stop_seconds=stop,
         weights=_setup(trainer, candidate),
         notes=(
             *((trainer.note,) if trainer.note else ()),
             *((say("places.fp8_recipe"),) if _needs_torchao(trainer, candidate) else ()),
             *_link_notes(candidate),
         ),
-        settings=network.settings_of(candidate, is_job=True),
+        settings=(*network.settings_of(candidate, is_job=True), *_patience(launch.argv, stop)),
+        has_launcher=_has_launcher(launch.argv),
         is_torch_job=launch.argv[0] in ("torchrun", "accelerate", "python"),
         has_collectives=network.has_collectives(candidate),
         model_folder=_folder_of(candidate),
     )
+
+
+def _has_launcher(argv: tuple[str, ...]) -> bool:
+    return argv[0] == "torchrun" or argv[:2] == ("accelerate", "launch")
+
+
+def _patience(argv: tuple[str, ...], stop_seconds: float) -> tuple[Setting, ...]:
+    """Let a launcher wait until its processes have saved; torch/distributed/launcher/api.py: 30 seconds by default."""
+    if not _has_launcher(argv):
+        return ()
+    seconds = str(round(stop_seconds))
+    return (Setting(name="TORCH_ELASTIC_SHUTDOWN_TIMEOUT", value=seconds, reason=say("places.patience")),)
 
 
 def _needs_torchao(trainer: Trainer, candidate: Candidate) -> bool:

@@ -103,6 +103,7 @@ class Service:
     notes: tuple[str, ...] = ()
     settings: tuple[Setting, ...] = ()  # variables with their reasons; a person's own win
     is_torch_job: bool = False  # the command starts PyTorch to train
+    has_launcher: bool = False  # one that ends with a code of its own, whatever its processes end with
     has_collectives: bool = False  # devices talk to each other through NCCL
     follower_words: tuple[str, ...] = ()  # on all nodes but the first
     own: Candidate | None = None  # what one replica runs, where the plan's copies are servers of their own
@@ -112,6 +113,11 @@ class Service:
     running_metric: str | None = None  # requests that run
     scaling: Scaling | None = None  # None: by requests that wait, as the plan's concurrency suggests
     model_folder: str = ""  # where a model of this machine lies; none: the engine fetches it
+
+    @property
+    def program(self) -> str:
+        """Script that places start: it ends with the code of the processes."""
+        return "job.sh" if self.has_launcher else "start.sh"
 
     @property
     def candidate(self) -> Candidate:

@@ -51,7 +51,7 @@ def bundle(service: Service) -> Bundle:
     )
     test = "docker compose run --rm nccl-test"
     files = [*common_files(service, _START, "compose", test, notes), _file(service)]
-    files += [supervise_script(), start_script(service)] if is_job else []
+    files += [supervise_script(service.program), start_script(service)] if is_job else []
     if service.num_replicas > 1:
         files.append(BundleFile(path="router.conf", text=router(service), purpose=say("deploy.purpose_router")))
     return Bundle(

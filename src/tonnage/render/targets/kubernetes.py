@@ -22,6 +22,7 @@ from tonnage.render.parts import (
     container_words,
     image_notes,
     install_script,
+    job_script,
     link_test,
     num_cores,
     weights_script,
@@ -226,10 +227,14 @@ def _claim(service: Service) -> dict[str, Any]:
     }
 
 
+def _job_script(service: Service) -> tuple[BundleFile, ...]:
+    return (job_script(),) if service.has_launcher else ()
+
+
 def _files(service: Service) -> dict[str, str]:
     files = dict(service.files)
     if service.role is Role.JOB:
-        own = [install_script(service), start_script(service)]
+        own = [install_script(service), start_script(service), *_job_script(service)]
         if service.weights is not None and service.weights.is_made:
             own.append(weights_script(service.weights))
         files |= {file.path: file.text for file in own}

@@ -111,7 +111,7 @@ def task(service: Service) -> dict[str, Any]:
         mounts[service.model_folder] = service.model_folder
     if mounts:
         made["file_mounts"] = mounts
-    made["run"] = (f"ln -sfn {_BUCKET} run\n" if is_managed(service) else "") + _run("start.sh")
+    made["run"] = (f"ln -sfn {_BUCKET} run\n" if is_managed(service) else "") + _run(service.program)
     if service.probe is not None and service.num_replicas > 1:
         made["service"] = {
             "readiness_probe": {

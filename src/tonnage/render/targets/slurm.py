@@ -95,7 +95,11 @@ def batch(service: Service) -> str:
     if service.num_replicas > 1 and service.probe is not None:
         lines.append(f"export TONNAGE_PORT=$(({service.probe.port} + SLURM_ARRAY_TASK_ID))")
     lines += [
-        "srun --kill-on-bad-exit=1 bash -c 'export NODE_RANK=$SLURM_NODEID; exec bash start.sh' &",
+        "# A machine that has saved ends first: the others are given the time to save too.",
+        (
+            f"srun --kill-on-bad-exit=0 --wait={round(service.stop_seconds)} "
+            f"bash -c 'export NODE_RANK=$SLURM_NODEID; exec bash {service.program}' &"
+        ),
         "step=$!",
         "# Slurm signals the programs itself; srun would end its step at once where it were sent TERM.",
         "trap 'scancel --signal=TERM \"$SLURM_JOB_ID\"' TERM",

@@ -54,7 +54,7 @@ def unit(service: Service) -> str:
             ("User", "@USER@"),
             ("WorkingDirectory", "@FOLDER@"),
             ("EnvironmentFile", "-@FOLDER@/secrets.env"),
-            ("ExecStart", "/usr/bin/env bash start.sh"),
+            ("ExecStart", f"/usr/bin/env bash {service.program}"),
             ("Restart", restart),
             ("RestartSec", "30"),
             ("RestartPreventExitStatus", " ".join(map(str, _NEVER_AGAIN))),
