@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import hashlib
 import io
 import json
 import math
@@ -32,7 +33,7 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src"), str(Path(__file__).resolve().parent.parent)]
 
 from validation.fake_bundle import write_bundle  # noqa: E402
-from validation.train_bundle import ENGINES, ENVIRONMENT, make_model, write_train_bundle  # noqa: E402
+from validation.train_bundle import DATA, ENGINES, ENVIRONMENT, make_model, write_train_bundle  # noqa: E402
 
 from tonnage import api  # noqa: E402
 from tonnage.run import local, supervise  # noqa: E402  before any fork: a supervisor's process then starts at once
@@ -492,6 +493,14 @@ def _hurt(words: tuple[str, Fault, float]) -> dict[str, Any]:
 JOBS: dict[str, Job] = {**FAKES, **REALS}
 
 
+def data_digest() -> str:
+    """Return a short hash of the text that trainings learn: another text, another loss."""
+    digest = hashlib.sha256()
+    for path in sorted(DATA.rglob("*.md")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
 def campaign(
     names: list[str], number: int, seed: int, num_workers: int, kept: Path | None = None, most: int | None = None
 ) -> list[dict[str, Any]]:
@@ -502,12 +511,13 @@ def campaign(
     faults = [fault for fault in fault_list(jobs, number, seed) if fault.number not in done][:most]
     table = kept.with_suffix(".losses.json") if kept is not None else None
     expected = json.loads(table.read_text()) if table is not None and table.is_file() else {}
-    for name in dict.fromkeys(fault.job for fault in faults if fault.job not in expected):
+    text = {name: f"{name} {data_digest()}" if name in REALS else name for name in jobs}
+    for name in dict.fromkeys(fault.job for fault in faults if text[fault.job] not in expected):
         with tempfile.TemporaryDirectory(prefix="tonnage-fault-") as folder:
-            expected[name] = undisturbed(jobs[name], Path(folder))
+            expected[text[name]] = undisturbed(jobs[name], Path(folder))
         if table is not None:
             table.write_text(json.dumps(expected))
-    work = [(fault.job, fault, expected[fault.job]) for fault in faults]
+    work = [(fault.job, fault, expected[text[fault.job]]) for fault in faults]
     rows = list(known)
     with multiprocessing.get_context("fork").Pool(num_workers, maxtasksperchild=20) as pool:
         for row in pool.imap_unordered(_hurt, work, chunksize=1):

@@ -13,6 +13,7 @@ from typing import Any
 from tonnage.datafiles import programs
 
 ROOT = Path(__file__).resolve().parent.parent
+DATA = ROOT / "docs" / "explanation"
 CONFIG = {"model_type": "qwen3_moe", "vocab_size": 260, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
           "num_key_value_heads": 2, "max_position_embeddings": 128, "head_dim": 16, "intermediate_size": 128,
           "moe_intermediate_size": 32, "num_experts": 8, "num_experts_per_tok": 2, "norm_topk_prob": True,
@@ -101,7 +102,7 @@ def write_train_bundle(
         "tokenizer": str(made / "tokenizer"),
         "kind": "full",
         "seq_len": 64,
-        "data": str(ROOT / "docs" / "explanation"),
+        "data": str(DATA),
         "final": False,
         "checkpoints": {"every_steps": save_every, "keep": 3},
         "training_arguments": {
