@@ -228,3 +228,22 @@ def test_a_failure_that_was_caught_is_less_sure(diagnose):
 )
 def test_a_line_is_found_however_it_is_wrapped(wrap, diagnose):
     assert ids(diagnose(wrap.format(OOM))) == ["TORCH_OOM"]
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        "UserWarning: The installed version of bitsandbytes was compiled without GPU support. 8-bit optimizers are unavailable.",
+        " [WARNING]  async_io requires the dev libaio .so object and headers but these were not found.",
+        "[W1130 10:00:00.1 socket.cpp:204] [c10d] The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).",
+        "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.3.1 as it may crash.",
+        "ModuleNotFoundError: No module named 'apex'",
+        "host:1:2 [0] NCCL INFO NET/IB : No device found.",
+        "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768",
+        "[2026-11-30] 2 pytorch allocator cache flushes since last step. this happens when there is high memory pressure",
+        "WARNING Using a slow image processor; failed to mlock 14000-byte buffer",
+    ],
+)
+def test_warnings_on_the_way_do_not_come_first(noise, diagnose):
+    answer = diagnose(noise + "\nstep 1\n" + OOM + "\n" + SUMMARY)
+    assert ids(answer)[0] == "TORCH_OOM"

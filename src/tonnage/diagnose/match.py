@@ -8,6 +8,7 @@ What nothing explains is a finding.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -204,12 +205,23 @@ _FIRST: Final = {
 }  # fmt: skip
 
 
+# Lines that call themselves warnings, and rules that say little: after the others of their kind.
+_WARNING: Final = re.compile(r"(?i)\bwarn(?:ing)?\b|userwarning|^\S{0,24}\[?W\d{4}|\[W[ \d]")
+_LITTLE: Final = 32
+
+
+def _is_mild(rule: Symptom, hits: Sequence[Hit]) -> bool:
+    return rule.weight <= _LITTLE or all(
+        _WARNING.search(hit.text[:200]) and "NCCL WARN" not in hit.text for hit in hits[:20]
+    )
+
+
 def _rank(book: Book, name: str) -> tuple[int, int, tuple[float, str, int], int]:
     rule = book.rules[name]
     place = _FIRST.get((rule.role, rule.severity), 8 + ROLES.index(rule.role))
     if rule.role == "echo":  # among wrappers the one that says most
         return (4, -rule.weight, _order(book.first(name)), 0)
-    return (place, 0, _order(book.first(name)), -rule.weight)
+    return (place, int(_is_mild(rule, book.met[name])), _order(book.first(name)), -rule.weight)
 
 
 def _finding(
