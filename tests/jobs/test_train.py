@@ -12,6 +12,14 @@ from pathlib import Path
 import pytest
 from tests.jobs.trainings import HERE, LLAMA, MOE, STEPS, TEXT, events, final_bytes, job, losses, metrics, run_ranks
 
+from tonnage import api
+from tonnage.estimate.compose_training import estimate_training
+from tonnage.estimate.types import Candidate, Layout
+from tonnage.plan.types import Where
+from tonnage.plan.where import place
+from tonnage.workload.precision import Precision
+from tonnage.workload.types import Training, TrainingKind
+
 pytest.importorskip("torch", reason="the training job needs the extra test-train")
 pytest.importorskip("accelerate", reason="the training job needs the extra test-train")
 pytestmark = [pytest.mark.train, pytest.mark.slow]
@@ -344,6 +352,46 @@ def test_saves_beside_the_training_may_be_compressed_and_load_bit_for_bit(later,
     assert final_bytes(later.at(f"{compression}-cut")) == final_bytes(whole)
     for line in events(later.at(compression), "checkpoint_saved"):
         assert line["compression_ratio"] > 1.02
+
+
+def planned(model, engine):
+    """What the plan says of training this model with an engine, on cards as many as there were ranks."""
+    count, stage, is_deepspeed = {
+        "single": (1, 0, False), "ddp": (2, 0, False), "fsdp2": (2, 3, False), "fsdp2-offload": (2, 3, False),
+        "zero2": (2, 2, True), "zero3": (2, 3, True),
+    }[engine]  # fmt: skip
+    precision = Precision(weights="fp32", gradients="fp32")
+    if is_deepspeed:
+        precision = Precision(weights="bf16", gradients="fp32", has_fp32_master=True)
+    return estimate_training(
+        Candidate(
+            model=api.read_model(str(model)),
+            workload=Training(kind=TrainingKind.FULL, seq_len=64, global_batch_size=4),
+            cluster=place(Where(gpus=(("rtx-3090", count),))).cluster,
+            engine="deepspeed" if is_deepspeed else "transformers",
+            layout=Layout(dp=count, zero_stage=stage),
+            precision=precision,
+            micro_batch_size=1,
+            optimizer="adamw",
+        )
+    )
+
+
+@pytest.mark.parametrize("engine", ["single", *ENGINES])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_save_is_as_large_as_the_plan_says(pair, engine, family):
+    folder = pair.at(f"{engine}-{family}-whole") / "checkpoints" / "step-00000006"
+    content, around, num_ranks = 0, 0, 0
+    for file in folder.iterdir():
+        size = file.stat().st_size
+        if file.name.startswith("tensors-"):
+            header = 8 + int.from_bytes(file.read_bytes()[:8], "little")
+            content, around, num_ranks = content + size - header, around + header, num_ranks + 1
+        else:
+            around += size
+    predicted = planned(pair.folder / family, engine).storage.checkpoints_bytes
+    assert content == pytest.approx(predicted, rel=0.02)
+    assert around < num_ranks * 60_000  # names, random states and the manifest: of no model's size
 
 
 @pytest.mark.parametrize("engine", ["ddp", "fsdp2", "zero3"])
