@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from tonnage.probe.machine import read_machine
 from tonnage.probe.machine.gpus import FIELDS, parse_gpus, parse_matrix, read_gpus
 from tonnage.probe.machine.host import read_host
-from tonnage.probe.machine.measure import measure_card, measure_disk, measure_memory, together
+from tonnage.probe.machine.measure import PATTERN, measure_card, measure_disk, measure_memory, together
 from tonnage.probe.machine.software import read_software, torch_build
 from tonnage.probe.machine.world import Said, World, here
 from tonnage.units import GIB, MIB
@@ -320,6 +321,18 @@ def test_a_pattern_needs_pytorch():
     """Without PyTorch nothing is said; on a processor the program's own logic is tried."""
     held = measure_card(0, limit_bytes=64 * MIB)
     assert held is None or 0 < held <= 64 * MIB
+
+
+@pytest.mark.trace
+@pytest.mark.slow
+@pytest.mark.parametrize(("damage", "held"), [("", 60397977), ("held[0][5] += 1\n", 0)])
+def test_a_damaged_cell_is_seen(damage, held):
+    """One number of a block that reads back otherwise costs the whole block."""
+    program = PATTERN.replace("good = 0", f"{damage}good = 0")
+    ended = subprocess.run(
+        [sys.executable, "-c", program, "0", str(64 * MIB)], capture_output=True, text=True, check=True
+    )
+    assert int(ended.stdout) == held
 
 
 def test_here_is_this_machine():

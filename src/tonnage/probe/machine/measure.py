@@ -20,7 +20,7 @@ from tonnage.diagnose.doctor.types import Measured
 from tonnage.probe.machine.world import World
 from tonnage.units import GIB, KIB, MIB
 
-__all__ = ["STREAM", "measure", "measure_disk", "measure_memory", "together"]
+__all__ = ["PATTERN", "STREAM", "measure", "measure_disk", "measure_memory", "together"]
 
 Value = TypeVar("Value")
 _STREAM_SECONDS: Final = 2.0
@@ -61,7 +61,7 @@ while ends[-1] - ends[0] < seconds:
 print(24 * n if a[n // 2] == 3.0 else 0, *ends, flush=True)
 """
 
-_PATTERN: Final = """
+PATTERN: Final = """
 import sys, torch
 index, limit = int(sys.argv[1]), int(sys.argv[2])
 device = torch.device("cuda", index) if torch.cuda.is_available() else torch.device("cpu")
@@ -260,7 +260,7 @@ def measure_card(index: int, limit_bytes: int = 1 << 40) -> int | None:
     """Return how much of a card's free memory holds a pattern that was written to it, None without PyTorch."""
     try:
         ended = subprocess.run(  # noqa: S603  our own program
-            [sys.executable, "-c", _PATTERN, str(index), str(limit_bytes)],
+            [sys.executable, "-c", PATTERN, str(index), str(limit_bytes)],
             capture_output=True, text=True, check=False, timeout=_CARD_SECONDS,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
