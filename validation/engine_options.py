@@ -291,6 +291,8 @@ def deepspeed(root: Path) -> Iterator[Option]:
             name = node.targets[0]
             if isinstance(name, ast.Name) and not name.id.endswith("_DEFAULT") and node.value.value.isidentifier():
                 yield Option(node.value.value, "", "", str(constants.relative_to(root)))
+    for name in ("optimizer", "scheduler"):  # tables of a type and its parameters, which are the type's own
+        yield from (Option(f"{name}.{key}", "", "", str(constants.relative_to(root))) for key in ("type", "params"))
     zero = "zero_optimization"
     for prefix, file, name in (
         (zero, "zero/config.py", "DeepSpeedZeroConfig"),

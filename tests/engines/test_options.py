@@ -24,6 +24,7 @@ FILES = {
 # Tables whose inner keys belong to another program's class: bitsandbytes', PyTorch's, torchao's.
 FOREIGN = re.compile(
     r"(gradient_checkpointing_kwargs|bnb_config_kwargs|fp8_config)\."
+    r"|optimizer\.params\."
     r"|deepspeed_config\.deepspeed_config_file\."
 )
 
