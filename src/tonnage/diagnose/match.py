@@ -183,7 +183,7 @@ def diagnose(
     roots = [name for name in book.met if _root(name, explained) == name]
     better = _same_line(roots, book)
     roots = [name for name in roots if name not in better]
-    failed = any(book.role(name) != "sign" for name in roots)
+    failed = any(book.role(name) != "sign" for name in roots) or any(one.last_exception for one in seen)
     roots = [name for name in roots if failed or book.role(name) != "sign" or book.rules[name].severity == "critical"]
     roots.sort(key=lambda name: _rank(book, name))
     findings = []

@@ -18,7 +18,7 @@ from tonnage.units import format_seconds
 _DATA_SHARE: Final = 0.2
 _COMMUNICATION_SHARE: Final = 0.4
 _STRAGGLER: Final = 1.15  # of the median of all ranks
-_SPREAD: Final = 1.5  # the slowest twentieth against the median
+_SPREAD: Final = 2.0  # the slowest twentieth against the median
 _QUEUE_SHARE: Final = 0.3
 _FEWEST: Final = 20  # steps or requests
 _LARGEST_LINES: Final = 200_000
