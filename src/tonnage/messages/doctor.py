@@ -27,7 +27,6 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "no_limit": ("no limit", "无限制"),
     "not_loaded": ("not loaded", "未加载"),
     "loaded": ("loaded", "已加载"),
-    "plan": ("plan", "方案"),
     # fixes
     "fix_glibc": (
         "a newer release of the system (Ubuntu 24.04 has 2.39), or containers, which bring their own",
@@ -99,10 +98,6 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "fix_ecc_errors": (
         "drain the machine, nvidia-smi -q -d ROW_REMAPPER; reset or replace the card",
         "腾空机器，nvidia-smi -q -d ROW_REMAPPER；重置或更换显卡",
-    ),
-    "fix_ecc_off": (
-        "nvidia-smi -e 1 and a restart, where silent errors matter",
-        "如需防止静默错误：nvidia-smi -e 1 并重启",
     ),
     "fix_persistence": ("nvidia-smi -pm 1, or nvidia-persistenced", "nvidia-smi -pm 1，或启用 nvidia-persistenced"),
     "fix_power": ("nvidia-smi -pl {watts}, unless the limit is meant", "如非有意限制：nvidia-smi -pl {watts}"),

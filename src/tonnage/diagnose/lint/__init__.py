@@ -14,7 +14,7 @@ from tonnage.diagnose.lint.rules import hits_of, rules, words_of
 from tonnage.diagnose.lint.seen import Seen, look
 from tonnage.diagnose.lint.types import Definitions, Document, Edit, Finding, Hit, Report, Severity, Unread
 
-__all__ = ["definitions", "lint", "worst"]
+__all__ = ["definitions", "lint"]
 
 _ORDER = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 
@@ -66,12 +66,6 @@ def lint(files: Mapping[str, str], known: Definitions | None = None) -> Report:
         ),
         num_documents=len(looked),
     )
-
-
-def worst(findings: Iterable[Finding]) -> Severity | None:
-    """Return the gravest severity among findings."""
-    held = {f.severity for f in findings}
-    return next((one for one in _ORDER if one in held), None)
 
 
 def _plain(text: str) -> str:

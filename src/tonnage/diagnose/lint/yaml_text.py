@@ -279,7 +279,7 @@ class _Reader:
             raise self.fail("complex keys are not read")
         if self.key(body) is not None:
             return self.mapping(indent, depth)
-        return self.inline(body, indent - 1, self.number, depth, first_column=indent)
+        return self.inline(body, indent - 1, self.number, depth)
 
     def key(self, body: str) -> tuple[str, str] | None:
         """Split `key: rest`; None where the line is no key."""
@@ -350,9 +350,8 @@ class _Reader:
             self.anchors[anchor[1]] = value
         return value
 
-    def inline(self, rest: str, indent: int, line: int, depth: int, first_column: int | None = None) -> Any:
+    def inline(self, rest: str, indent: int, line: int, depth: int) -> Any:
         """Read what begins on this line, and goes on over deeper ones."""
-        del first_column
         if rest.startswith("*"):
             self.i += 1
             return self.anchors.get(rest[1:].split(maxsplit=1)[0] if len(rest) > 1 else "")

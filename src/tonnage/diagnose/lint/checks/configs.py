@@ -12,7 +12,7 @@ from tonnage.diagnose.lint.checks.trainer import renamed
 from tonnage.diagnose.lint.checks.types import Context, alike, basename
 from tonnage.diagnose.lint.python_code import constant
 from tonnage.diagnose.lint.seen import Seen
-from tonnage.diagnose.lint.types import Edit, Hit, Kind
+from tonnage.diagnose.lint.types import Edit, Hit
 from tonnage.diagnose.lint.yaml_text import Table, at, line_of
 from tonnage.errors import TonnageError
 
@@ -241,8 +241,3 @@ def _accelerate_sums(table: Table) -> Iterator[Hit]:
     rank = _whole(table.get("machine_rank"))
     if rank is not None and machines and rank >= machines:
         yield Hit(rule="accelerate-rank", line=table.lines["machine_rank"], values={"rank": rank, "machines": machines})
-
-
-def settings_json(seen: Seen) -> bool:
-    """Whether a document is a configuration that DeepSpeed reads."""
-    return seen.kind is Kind.DEEPSPEED

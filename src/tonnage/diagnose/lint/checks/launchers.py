@@ -10,7 +10,7 @@ from typing import Final
 from tonnage import datafiles
 from tonnage.diagnose.lint.checks.types import Context, alike, basename, is_script
 from tonnage.diagnose.lint.seen import Seen, docker_image_place
-from tonnage.diagnose.lint.types import Command, Edit, Hit, Setting
+from tonnage.diagnose.lint.types import Command, Edit, Hit
 from tonnage.nouns import noun
 
 __all__ = ["Launch", "engine_flags", "launch_of", "launcher_flags", "launches_script", "restarts", "visible_devices"]
@@ -306,8 +306,3 @@ def restarts(seen: Seen, context: Context) -> Iterator[Hit]:
             ):
                 yield Hit(rule="restart-without-resume", line=command.line,
                           values={"number": number, "script": launch.script})  # fmt: skip
-
-
-def setting_before(settings: tuple[Setting, ...], name: str) -> Setting | None:
-    """Return the last setting of a name."""
-    return next((s for s in reversed(settings) if s.name == name), None)

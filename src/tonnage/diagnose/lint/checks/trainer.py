@@ -11,7 +11,6 @@ from tonnage import datafiles
 from tonnage.diagnose.lint.checks.launchers import launches_script
 from tonnage.diagnose.lint.checks.types import Context, alike
 from tonnage.diagnose.lint.python_code import Call, Code, argument_removal, argument_rename, constant, span
-from tonnage.diagnose.lint.rules import add_argument
 from tonnage.diagnose.lint.seen import Seen
 from tonnage.diagnose.lint.types import Edit, Hit
 
@@ -268,8 +267,3 @@ def visible_late(seen: Seen, context: Context) -> Iterator[Hit]:
     for setting in code.settings:
         if setting.name == "CUDA_VISIBLE_DEVICES" and first is not None and setting.line > first:
             yield Hit(rule="visible-devices-late", line=setting.line, values={"line": first})
-
-
-def add_reentrant(code: Code, call: Call) -> Edit | None:
-    """Return the edit that says use_reentrant=False."""
-    return add_argument(code.text, call.node, "use_reentrant=False")

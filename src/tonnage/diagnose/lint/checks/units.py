@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tonnage.diagnose.lint.checks.launchers import launch_of
-from tonnage.diagnose.lint.checks.types import Context, basename
+from tonnage.diagnose.lint.checks.types import Context
 from tonnage.diagnose.lint.seen import Entry, Seen
 from tonnage.diagnose.lint.types import Command, Edit, Hit
 
@@ -110,8 +110,3 @@ def nouveau(seen: Seen, context: Context) -> Iterator[Hit]:
         if lacks:
             yield Hit(rule="nouveau-half-blacklisted", line=number, values={"lacks": ", ".join(lacks)})
         return
-
-
-def is_wrapper(path: str) -> bool:
-    """Whether a program is a shell that runs a script."""
-    return basename(path) in ("bash", "sh", "env")
