@@ -217,6 +217,10 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "Starts the job and ends with the code of its processes: torch's launcher ends with 1 whatever they end with.",
         "启动任务并以其进程的退出码结束：torch 的启动器总是以 1 结束。",
     ),
+    "no_user_session": (
+        "systemd has no session of this user here: use --place systemd, or sudo loginctl enable-linger and a new login",
+        "systemd 在此没有该用户的会话：请用 --place systemd，或运行 sudo loginctl enable-linger 后重新登录",
+    ),
     "purpose_test": ("tests the links between the devices", "测试设备间链路"),
     "purpose_program": ("run by the scripts", "由脚本运行"),
     "readme_test": (

@@ -67,9 +67,13 @@ def limited_script(service: Service) -> BundleFile:
     text = script(
         say("places.limited_purpose"),
         (
+            "if ! systemctl --user show-environment >/dev/null 2>&1; then",
+            f"  echo {shell_words(['limited.sh: ' + say('places.no_user_session')])} >&2",
+            "  exit 4",
+            "fi",
             (
                 f"exec systemd-run --user --scope --collect --unit {service.name} -p MemoryMax={limit} -p MemorySwapMax=0"
-                f" -p OOMPolicy=stop bash {START}"
+                f" bash {START}"
             ),
         ),
     )
