@@ -183,6 +183,36 @@ def test_safetensors_reads_what_was_written_plain(texts, tmp_path):
     assert all(torch.equal(found[key], one) for key, one in tensors.items())
 
 
+def test_a_stop_is_obeyed_while_a_long_text_is_encoded(texts, tmp_path):
+    """What was encoded so far is no text of the run: the next attempt begins anew."""
+    import train_setup
+    from train_folder import RunFolder
+    from train_main import STOPPED, run
+    from train_signals import Signals, StoppedEarlyError
+
+    folder, signals = RunFolder(tmp_path, attempt=0, rank=0), Signals()
+
+    def rows():
+        for number in range(5):
+            if number == 3:
+                signals.stop_signal = "SIGTERM"
+            yield [number], [number]
+
+    with pytest.raises(StoppedEarlyError):
+        texts.write_rows(tmp_path / "data" / "rows", train_setup._alive(rows(), folder, signals))
+    folder.close()
+    assert not (tmp_path / "data" / "rows").exists()
+
+    def stop(*_):
+        raise StoppedEarlyError
+
+    kept, train_setup.train = train_setup.train, stop
+    try:
+        assert run({}, tmp_path / "run", attempt=0) == STOPPED
+    finally:
+        train_setup.train = kept
+
+
 def test_locks_of_dead_builds_are_removed(texts, tmp_path):
     import os
     import time

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from train_folder import BadJobError, RunFolder
-from train_signals import Signals, set_flight_recorder
+from train_signals import Signals, StoppedEarlyError, set_flight_recorder
 
 FINISHED, FAILED, WRONG, STOPPED = 0, 1, 2, 75  # exit codes
 KINDS = ("pretrain", "full", "lora", "qlora")
@@ -60,6 +60,9 @@ def run(job: dict[str, Any], root: Path, *, attempt: int) -> int:
         from train_setup import train  # noqa: PLC0415  takes seconds; signals have to be heard before
 
         return STOPPED if train(job, folder, signals) else FINISHED
+    except StoppedEarlyError:
+        folder.event("stopping", signal=signals.stop_signal)
+        return STOPPED
     except BaseException as error:
         folder.error(error, step=folder.heart.step, phase=folder.heart.phase)
         _snapshot_at_oom(error, folder)

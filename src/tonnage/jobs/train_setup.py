@@ -21,7 +21,7 @@ from train_folder import BadJobError, RunFolder
 from train_loop import Loop, LoopSettings
 from train_models import keep_routers_in_fp32, load_model
 from train_ranks import Ranks
-from train_signals import Signals
+from train_signals import Signals, StoppedEarlyError
 from transformers import AutoTokenizer, TrainingArguments
 
 OLD_SECONDS = 120.0  # of a lock; a builder on another machine may hold a younger one
@@ -53,7 +53,7 @@ def train(job: dict[str, Any], folder: RunFolder, signals: Signals) -> bool:
     checkpoints.clean()
     tokenizer = AutoTokenizer.from_pretrained(job.get("tokenizer", job["model"]))
     folder.heart.at("data", step=0)
-    training_rows, held_back, collate = _data(job, tokenizer, folder, ranks, arguments)
+    training_rows, held_back, collate = _data(job, tokenizer, folder, signals, ranks, arguments)
     folder.heart.at("starting")
     torch.manual_seed(arguments.seed)  # random weights and adapters are the same on every rank
     model = load_model(job)
@@ -176,7 +176,14 @@ def _is_streamed(job: dict[str, Any]) -> bool:
     return isinstance(job["data"], dict) and bool(job["data"].get("streaming"))
 
 
-def _data(job: dict[str, Any], tokenizer: Any, folder: RunFolder, ranks: Ranks, arguments: TrainingArguments) -> Any:
+def _data(
+    job: dict[str, Any],
+    tokenizer: Any,
+    folder: RunFolder,
+    signals: Signals,
+    ranks: Ranks,
+    arguments: TrainingArguments,
+) -> Any:
     settings = texts.DataSettings.of(job["data"])
     notes: set[str] = set()
 
@@ -200,10 +207,12 @@ def _data(job: dict[str, Any], tokenizer: Any, folder: RunFolder, ranks: Ranks, 
     if ranks.rank == 0 and not place.is_dir():
         shutil.rmtree(place.with_name(f".{place.name}"), ignore_errors=True)
         began = time.perf_counter()
-        texts.write_rows(place, _alive(rows(texts.records(settings)), folder))
+        texts.write_rows(place, _alive(rows(texts.records(settings)), folder, signals))
         folder.event("text_encoded", seconds=time.perf_counter() - began)
     while not place.is_dir():  # not a barrier: a long text takes longer than one waits
         folder.heart.at("data")
+        if signals.stop_signal is not None:
+            raise StoppedEarlyError
         time.sleep(0.2)
     ranks.wait()
     whole = texts.Rows(place)
@@ -215,11 +224,13 @@ def _data(job: dict[str, Any], tokenizer: Any, folder: RunFolder, ranks: Ranks, 
     return texts.Rows(place, last=cut_at), texts.Rows(place, first=cut_at) if num_held else None, collate
 
 
-def _alive(rows: Iterator[Any], folder: RunFolder) -> Iterator[Any]:
-    """Pass rows on, with a sign of life every thousand: a long text takes hours to encode."""
+def _alive(rows: Iterator[Any], folder: RunFolder, signals: Signals) -> Iterator[Any]:
+    """Pass rows on, with a sign of life every thousand: a long text takes hours to encode. A stop is obeyed."""
     for number, row in enumerate(rows):
         if number % 1000 == 0:
             folder.heart.at("data")
+        if signals.stop_signal is not None:
+            raise StoppedEarlyError
         yield row
 
 

@@ -25,6 +25,10 @@ def set_flight_recorder(dumps: Path, attempt: int) -> None:
         os.environ.setdefault(name, str(dumps / f"attempt-{attempt:03d}-flight-"))
 
 
+class StoppedEarlyError(Exception):
+    """SIGTERM came before the first step: there is nothing new to save."""
+
+
 class Signals:
     """The signals of one rank."""
 
