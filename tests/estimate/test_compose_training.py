@@ -190,3 +190,16 @@ def test_a_checkpoint_holds_what_the_plan_trains_with():
     assert 2 * number < size(precision=plain, optimizer="adafactor") < 2.1 * number
     adapters = size(TrainingKind.LORA, precision=plain, engine="transformers", layout=Layout())
     assert adapters < 0.02 * size(precision=plain)
+
+
+def test_weights_that_are_gathered_in_16_bits_are_not_cast_again():
+    """FSDP2 gathers in the type that computes (torch 2.13 MixedPrecisionPolicy); copies and one device cast."""
+    precision = Precision(weights="fp32", gradients="fp32")
+
+    def casts(layout):
+        told = estimate_training(candidate(engine="transformers", layout=layout, precision=precision))
+        return {pool.name: pool.bytes for pool in told.footprint.pools}.get("cast_weights", 0.0)
+
+    assert casts(Layout(dp=8)) > 6e9
+    assert casts(Layout(dp=8, zero_stage=2)) > 6e9
+    assert casts(Layout(dp=8, zero_stage=3)) == 0

@@ -386,7 +386,9 @@ def rank_memory(case: TrainingCase, c: Constants, x: dict[str, Any], stage: str,
         "gathered_weights": (gathered_forward, gathered_backward, gathered_backward, 0.0),
         "optimizer_workspace": (0.0, 0.0, 0.0, step_space),
     }
-    casts = r.matrices * case.element_bytes if case.is_autocast else 0.0
+    # FSDP gathers weights in the type that computes, so that nothing is left to cast.
+    is_gathered = np.maximum((x["zero_stage"] >= 3) * (x["dp"] * x["cp"] > 1), x["offload_parameters"])
+    casts = r.matrices * case.element_bytes * (1 - is_gathered) if case.is_autocast else 0.0
     held = {
         "weights": states["weights"] - _on_host(case, x, r.expert_bytes),
         "master_weights": states["master_weights"],
