@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tonnage import api
+from tonnage.engines import find_trainer
 from tonnage.engines.deepspeed.launch import config
 from tonnage.estimate.types import Candidate, Layout, Offload
 from tonnage.plan.types import Where
@@ -75,3 +76,19 @@ def test_one_card_that_moves_something_names_a_stage(offload, stage):
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_several_cards_keep_the_stage_of_the_plan(stage):
     assert zero(Offload(optimizer=True), stage=stage)[0]["stage"] == stage
+
+
+@pytest.mark.parametrize(
+    "offload", [Offload(optimizer=True), Offload(optimizer=True, parameters=True), Offload(optimizer=True, optimizer_nvme=True)]
+)  # fmt: skip
+def test_one_card_that_moves_something_is_not_refused(offload):
+    trainer = find_trainer("deepspeed")
+    candidate = Candidate(
+        model=MODEL,
+        workload=Training(kind=TrainingKind.FULL, seq_len=1024, global_batch_size=8),
+        cluster=place(Where(gpus=(("rtx-3090", 1),))).cluster,
+        engine="deepspeed",
+        offload=offload,
+    )
+    assert trainer is not None
+    assert trainer.refuses(candidate) is None
