@@ -92,10 +92,11 @@ def alone(tmp_path_factory) -> Runs:
         tasks.append((f"resumed-{family}", {"job": whole, "root": cut, "attempt": 1}))
     dense = job(folder / "dense", folder / "tokenizer", checkpoints={"every_steps": 2, "keep": 3})
     damaged = folder / "damaged"
+    rated = {**dense, "flop_per_token": 2e6, "peak_flop_per_s": 1e12}
     tasks.append(("to damage", {"job": dense, "root": damaged, "ask_stacks_at": 2, "ask_snapshot_at": 3}))
     poisoned = folder / "poisoned"
     tasks.append(("poisoned", {"job": dense, "root": poisoned, "poison_at": 4}))
-    tasks.append(("poison gone", {"job": dense, "root": poisoned, "attempt": 1}))
+    tasks.append(("poison gone", {"job": rated, "root": poisoned, "attempt": 1}))
     tasks.append(
         ("damaged", {"job": dense, "root": damaged, "attempt": 1, "before": [_FLIP_A_BIT, _LEAVE_HALF_A_SAVE]})
     )
@@ -228,6 +229,8 @@ def test_a_loss_that_is_no_number_is_never_saved(alone):
     assert [line["loss"] for line in events(root, "nonfinite")] == ["NaN"]
     assert alone.codes["poison gone"] == 0
     assert [line["step"] for line in events(root, "resumed")] == [2]
+    last = metrics(root)[-1]
+    assert last["mfu_ratio"] == pytest.approx(last["tokens_per_s"] * 2e-6)  # said by the plan, of this rank
     assert losses(root) == losses(alone.at("single-dense-whole"))
 
 

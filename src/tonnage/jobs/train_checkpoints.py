@@ -168,7 +168,8 @@ class Checkpoints:
         facts = None
         if wrong is None:
             records = [record for _, some in told for record in some]
-            facts, wrong = self.ranks.from_first(self._complete(pending, records) if self.ranks.rank == 0 else None)
+            done = self._complete(pending, records) if self.ranks.rank == 0 else (None, None)
+            facts, wrong = self.ranks.from_first(done)
         if wrong is not None and self.ranks.rank == 0:
             shutil.rmtree(pending.folder, ignore_errors=True)
         if facts is not None:

@@ -176,7 +176,7 @@ class Loop(Trainer):
         step_seconds = time.perf_counter() - self.meter.began
         tokens = self.meter.num_tokens
         rate = tokens / step_seconds
-        is_known = self.settings.flop_per_token and self.settings.peak_flop_per_s
+        cost, peak = self.settings.flop_per_token, self.settings.peak_flop_per_s
         update = getattr(self, "_update_seconds", 0.0)  # DeepSpeed updates inside its backward
         self._update_seconds = 0.0
         parts["backward_seconds"] -= update
@@ -189,7 +189,7 @@ class Loop(Trainer):
             "learning_rate": learning_rate if learning_rate is not None else self._get_learning_rate(),
             "tokens": tokens,
             "tokens_per_s": rate,
-            "mfu_ratio": rate * self.settings.flop_per_token / self.settings.peak_flop_per_s if is_known else None,
+            "mfu_ratio": rate * cost / peak if cost and peak else None,
             "step_seconds": step_seconds,
             **parts,
             "communication_seconds": self._communication_seconds(),

@@ -39,7 +39,7 @@ class DataSettings:
     @classmethod
     def of(cls, value: Any) -> DataSettings:
         """Return the settings of a job: a path alone, or a table."""
-        table = {"path": value} if isinstance(value, str) else dict(value)
+        table: dict[str, Any] = {"path": value} if isinstance(value, str) else dict(value)
         unknown = set(table) - {"path", "text_field", "messages_field", "split", "packing", "streaming",
                                 "held_back_ratio", "held_back_rows"}  # fmt: skip
         if unknown or "path" not in table:
