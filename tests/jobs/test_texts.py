@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.jobs.trainings import HERE
 
-torch = pytest.importorskip("torch", reason="the training job needs the extra test-train")
-datasets = pytest.importorskip("datasets", reason="the training job needs the extra test-train")
+torch = pytest.importorskip("torch", reason="platform: optional check, the extra test-train is not installed")
+datasets = pytest.importorskip("datasets", reason="platform: optional check, the extra test-train is not installed")
 pytestmark = [pytest.mark.train, pytest.mark.slow]
 
 RECORDS = [{"text": f"Paragraph {number}: " + "words " * number} for number in range(40)]

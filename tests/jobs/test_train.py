@@ -20,8 +20,8 @@ from tonnage.plan.where import place
 from tonnage.workload.precision import Precision
 from tonnage.workload.types import Training, TrainingKind
 
-pytest.importorskip("torch", reason="the training job needs the extra test-train")
-pytest.importorskip("accelerate", reason="the training job needs the extra test-train")
+pytest.importorskip("torch", reason="platform: optional check, the extra test-train is not installed")
+pytest.importorskip("accelerate", reason="platform: optional check, the extra test-train is not installed")
 pytestmark = [pytest.mark.train, pytest.mark.slow]
 
 FAMILIES = {"dense": LLAMA, "sparse": MOE}
