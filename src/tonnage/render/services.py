@@ -158,6 +158,7 @@ def _job(plan: Plan, engine: str | None) -> Service:
         ),
         settings=(*network.settings_of(candidate, is_job=True), *_patience(launch.argv, stop)),
         has_launcher=_has_launcher(launch.argv),
+        engine=trainer.name,
         is_torch_job=launch.argv[0] in ("torchrun", "accelerate", "python"),
         has_collectives=network.has_collectives(candidate),
         model_folder=_folder_of(candidate),

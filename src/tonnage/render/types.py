@@ -112,7 +112,13 @@ class Service:
     queue_metric: str | None = None  # requests that wait, as the metrics page names them
     running_metric: str | None = None  # requests that run
     scaling: Scaling | None = None  # None: by requests that wait, as the plan's concurrency suggests
+    engine: str = ""  # program that runs it; none: the one that the plan was counted for
     model_folder: str = ""  # where a model of this machine lies; none: the engine fetches it
+
+    @property
+    def engine_name(self) -> str:
+        """Name of the program that runs it."""
+        return self.engine or self.candidate.engine
 
     @property
     def program(self) -> str:

@@ -37,7 +37,7 @@ def bundle(service: Service) -> Bundle:
     """Return the files that run a service under Docker Compose."""
     if service.image is None:
         raise RequestError(
-            say("deploy.no_image", name=service.plan.estimate.candidate.engine), where="--place compose",
+            say("deploy.no_image", name=service.engine_name), where="--place compose",
             fix=say("deploy.other_place"),
         )  # fmt: skip
     if max(service.num_nodes, service.num_machines) > 1:

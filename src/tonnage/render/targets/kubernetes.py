@@ -44,7 +44,7 @@ def bundle(service: Service) -> Bundle:
     """Return the files that run a service on Kubernetes."""
     if service.image is None:
         raise RequestError(
-            say("deploy.no_image", name=service.plan.estimate.candidate.engine), where="--place kubernetes",
+            say("deploy.no_image", name=service.engine_name), where="--place kubernetes",
             fix=say("deploy.other_place"),
         )  # fmt: skip
     if service.role is Role.SERVER and service.num_nodes > 1:
