@@ -7,9 +7,11 @@ import json
 import pytest
 from tests.engines.grid import RECIPES, cluster, own_words, tables, training, trainings
 
-from tonnage.datafiles import programs
+from tonnage.datafiles import programs, table
 from tonnage.engines import TRAINERS, find_trainer
+from tonnage.engines.torchtitan.launch import flavour_of
 from tonnage.estimate.types import EngineSettings, Layout, Offload, Recompute
+from tonnage.model import catalogue
 from tonnage.workload.precision import Precision
 
 
@@ -180,3 +182,11 @@ def test_a_job_is_plain_json():
             for name, text in trainer.launch(one).files.items():
                 if name.endswith(".json"):
                     assert json.loads(text)
+
+
+def test_torchtitan_knows_its_models_by_the_catalogues_names_too():
+    rows = [(name, row) for row in table("engines/torchtitan.toml")["flavour"] for name in row["models"]]
+    held = [(catalogue.find(name).name, row) for name, row in rows if catalogue.has(name)]
+    assert ("meta-llama/Meta-Llama-3.1-70B", "70B") in [(name, row["name"]) for name, row in held]
+    for name, row in held:
+        assert flavour_of(name) == (row["module"], row["recipe"], row["name"]), name

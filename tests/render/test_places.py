@@ -290,6 +290,11 @@ def test_what_no_package_carries_is_built_from_one_state_of_its_source(engine, r
     assert "-DGGML_CUDA=ON" in files["install.sh"]
     assert f'export PATH="$PWD/{engine}/build/bin:$PATH"' in files["start.sh"]
     assert "bash install.sh" in files["README.md"]
+    (check,) = [line for line in files["install.sh"].splitlines() if "for one in" in line]
+    said = subprocess.run(
+        ["/bin/bash", "-c", check, "install.sh"], env={"PATH": ""}, capture_output=True, text=True, check=False
+    )
+    assert (said.returncode, said.stderr) == (4, "install.sh: cmake is not here: bash prepare.sh\n")
 
 
 def test_pytorchs_own_architectures_are_held_to_the_device(server, tmp_path):

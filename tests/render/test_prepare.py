@@ -58,6 +58,7 @@ esac""",
     "docker": 'cat "$STATE/runtimes"',
     "nvidia-ctk": 'change "$@"; echo nvidia > "$STATE/runtimes"',
     "getconf": "echo glibc 2.39",
+    "python3": "exit 0",
     "mokutil": "echo SecureBoot enabled",
 }
 SMI = """
@@ -117,6 +118,7 @@ add() {{ printf '%s\\n' "$@" >> "$STATE/installed"; }}
         env = {
             "PATH": f"{self.bin}:/usr/bin:/bin", "STATE": str(self.state), "HOME": str(self.folder),
             "OS_RELEASE": str(self.folder / "os-release"), "MODULES": str(self.folder / "modules"),
+            "CUDA_HOME": str(self.folder / "cuda"),
         }  # fmt: skip
         said = subprocess.run(
             ["bash", "prepare.sh", *arguments], cwd=self.folder, env=env, capture_output=True, text=True, check=False
@@ -225,6 +227,28 @@ def test_a_part_that_is_not_held_is_held(service, tmp_path):
     (machine.state / "held").write_text("nvidia-driver-580-server-open\n")
     _, changed = machine.run(prepare_script(service, "local").text, "--yes")
     assert "apt-mark hold nvidia-driver-580-server-open libnvidia-compute-580-server" in changed
+
+
+def test_an_engine_that_is_built_asks_for_its_compilers(service, tmp_path):
+    plan = api.plan(make_request("Qwen/Qwen3-0.6B", gpus=["rtx-4090"], limits={"engines": ["llama.cpp"]})).plans[0]
+    text = prepare_script(small(service_of(plan)), "local").text
+    machine = Machine(tmp_path, "ubuntu", "580.95.05")
+    for name in ("git", "cmake", "c++"):
+        machine.program(name, ":")
+    said, _ = machine.run(text, "--yes")
+    assert (said.returncode, "no    nvcc of NVIDIA's CUDA toolkit" in said.stdout) == (3, True), said.stderr
+    machine.program("nvcc", ":")
+    said, changed = machine.run(text, "--yes")
+    assert (said.returncode, changed) == (0, [])
+    assert "no toolkit is installed" not in said.stdout
+    assert "nvcc of NVIDIA's" not in prepare_script(service, "local").text
+
+
+def test_a_python_without_venv_gets_it(service, tmp_path):
+    machine = Machine(tmp_path, "ubuntu", "580.95.05")
+    machine.program("python3", "exit 1")
+    _, changed = machine.run(prepare_script(service, "local").text, "--yes")
+    assert "apt-get install -y python3-venv" in changed
 
 
 def test_boards_with_switches_get_their_manager(tmp_path):

@@ -142,6 +142,16 @@ def test_gguf_files_are_made_with_options_that_exist(tmp_path, engine, weights):
     assert any(call[:2] == ["git", "init"] and call[-1] == where for call in called)
 
 
+def test_a_conversion_that_was_cut_short_is_made_again(tmp_path):
+    found = weights_of(a_candidate("Qwen/Qwen3-8B", "q4_k_m", "llama.cpp"))
+    convert(found, tmp_path)
+    made = tmp_path / found.name
+    made.rename(f"{made}.part")
+    called = convert(found, tmp_path)
+    assert any(call[0] == "llama-quantize" for call in called)
+    assert made.exists()
+
+
 def test_a_published_file_is_taken_instead(tmp_path):
     found = weights_of(a_candidate("Qwen/Qwen3-8B", "q4_k_m", "llama.cpp"))
     called = convert(found, tmp_path, GGUF_REPO="someone/it")
@@ -200,6 +210,7 @@ esac"""
         "git": f'{note}\n[ "$1" != init ] || {{ mkdir -p "$3"; touch "$3/CMakeLists.txt"; }}',
         "cmake": f'{note}\n[ "$1" != --build ] || {{ mkdir -p "$2/bin"; cp {place}/quantize "$2/bin/llama-quantize"; '
                  f'cp {place}/quantize "$2/bin/llama-server"; }}',
+        "nvcc": note,
         "quantize": f'{note}\ntouch "$2"',
         "kt": f'{note}\nwhile [ $# -gt 0 ]; do [ "$1" != --output ] || mkdir -p "$2"; shift; done',
     }  # fmt: skip

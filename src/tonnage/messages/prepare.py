@@ -20,6 +20,14 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "CUDA and cuDNN come with the engine's packages or image: no toolkit is installed, and nvcc tells nothing of them",
         "CUDA 与 cuDNN 随引擎的软件包或镜像提供：不安装工具包，nvcc 也说明不了它们",
     ),
+    "build_tools": (
+        "git, cmake and a C++ compiler, for the build from source",
+        "从源码编译所需的 git、cmake 和 C++ 编译器",
+    ),
+    "nvcc": (
+        "nvcc of NVIDIA's CUDA toolkit (https://developer.nvidia.com/cuda-downloads), no newer than the driver, for the build from source",
+        "从源码编译所需的 nvcc（NVIDIA CUDA 工具包，https://developer.nvidia.com/cuda-downloads，不得新于驱动）",
+    ),
     "fabric": (
         "Fabric Manager runs: without it CUDA does not start on boards with NVSwitches (error 802)",
         "Fabric Manager 在运行：带 NVSwitch 的主板缺少它时 CUDA 无法启动（错误 802）",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tonnage.messages import say
 from tonnage.nouns import noun
 
 __all__ = ["Build", "build_of"]
@@ -45,10 +46,25 @@ class Build:
         return (
             *self.source_lines,
             f"if [ ! -x {self.programs}/llama-server ]; then",
+            *(f"  {line}" for line in _tool_lines(maker)),
             f"  {configure}",
             f'  cmake --build {self.folder}/build -j "$(nproc)" --target llama-server llama-quantize',
             "fi",
         )
+
+
+def _tool_lines(maker: str) -> tuple[str, ...]:
+    """Return lines that find the compiler where NVIDIA's packages put it, and end with a word where a tool is missing."""
+    tools = "cmake nvcc" if maker == "nvidia" else "cmake"
+    missing = say("places.not_there", what="$one", script="prepare.sh")
+    return (
+        *(
+            ('command -v nvcc >/dev/null || export PATH="${CUDA_HOME:-/usr/local/cuda}/bin:$PATH"',)
+            if maker == "nvidia"
+            else ()
+        ),
+        f'for one in {tools}; do command -v "$one" >/dev/null || {{ echo "${{0##*/}}: {missing}" >&2; exit 4; }}; done',
+    )
 
 
 _BUILDS: Final = {

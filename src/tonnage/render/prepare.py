@@ -68,7 +68,7 @@ def prepare_script(service: Service, place: str) -> BundleFile:
     devices = service.candidate.cluster.node.devices
     lines = [*_text(_FUNCTIONS), *_checks(service, place)]
     if devices and service.vendor == "nvidia":
-        lines += _driver(devices[0], has_switch=_has_switch(service))
+        lines += _driver(devices[0], tools=_tools(service, place), has_switch=_has_switch(service))
         if place in ("compose", "kubernetes"):
             lines += _text(_TOOLKIT)
         lines += _power(service)
@@ -206,7 +206,18 @@ fi
 if command -v nvidia-smi >/dev/null 2>&1; then
   step @PERSISTENCE@ 'nvidia-smi -q | grep -q "Persistence Mode.*Enabled"' 'root nvidia-smi -pm 1' 'sudo nvidia-smi -pm 0'
 fi
-tell note @WHEELS@
+@TOOLS@
+"""
+
+# What a build of the engine needs; NVIDIA's compiler is not installed here, as each distribution has its own way to it.
+_BUILD_TOOLS: Final = """
+tools='git cmake gcc-c++ make'; [ "$family" != apt ] || tools='git cmake build-essential'
+[ "$family" = none ] || step @PROGRAMS@ 'command -v git && command -v cmake && command -v c++' "$install $tools" ''
+if command -v nvcc >/dev/null || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then tell ok @NVCC@; else tell no @NVCC@; missing=3; fi
+"""
+
+_VENV: Final = """
+[ "$family" != apt ] || step 'python3-venv' 'python3 -c "import ensurepip"' "$install python3-venv" "$remove python3-venv"
 """
 
 _FABRIC: Final = """
@@ -216,7 +227,18 @@ fabric=nvidia-fabricmanager; [ "$ID" != ubuntu ] || fabric=$fabric-$branch
 """
 
 
-def _driver(device: Device, *, has_switch: bool) -> list[str]:
+def _tools(service: Service, place: str) -> str:
+    """Return what holds the machine to what the installation and the conversion call."""
+    is_on_host = place in ("local", "systemd", "slurm")
+    made = service.weights.lines if service.weights is not None and service.weights.is_made else ()
+    is_built = (service.build is not None and is_on_host) or any("cmake --build" in line for line in made)
+    has_venv = (bool(service.packages) and is_on_host) or any("-m venv" in line for line in made)
+    return (_VENV.strip("\n") + "\n" if has_venv else "") + (
+        _BUILD_TOOLS.strip("\n") if is_built else "tell note @WHEELS@"
+    )
+
+
+def _driver(device: Device, *, tools: str, has_switch: bool) -> list[str]:
     branch, is_open = driver_branch(device), has_open_modules(device)
     words = {
         "UNKNOWN": say("prepare.unknown_distribution"),
@@ -232,9 +254,12 @@ def _driver(device: Device, *, has_switch: bool) -> list[str]:
         "SIGNED": say("prepare.signed", branch=branch, flavour="-open" if is_open else ""),
         "PERSISTENCE": say("deploy.prepare_persistence"),
         "WHEELS": say("prepare.wheels"),
+        "PROGRAMS": say("prepare.build_tools"),
+        "NVCC": say("prepare.nvcc"),
         "FABRIC": say("prepare.fabric"),
     }
     text = _DISTRIBUTION.strip("\n") + _DRIVER + (_FABRIC if has_switch else "")
+    text = text.replace("@TOOLS@", tools)
     text = text.replace("@BRANCH@", str(branch)).replace("@FLAVOUR@", "open" if is_open else "closed")
     for name, said in words.items():
         text = text.replace(f"@{name}@", shell_words([said]))

@@ -182,7 +182,10 @@ def _gguf(candidate: Candidate) -> Weights:
     folder = shell_words([model.name]) if is_here else f"{FOLDER}/source"
     hf = ".convert/bin/hf download"
     maker = candidate.cluster.node.devices[0].vendor.lower() if candidate.cluster.node.devices else "cpu"
-    quantize = f"test -e {shell_words([place])} || {build.folder}/build/bin/llama-quantize {shell_words([middle, place, kind])}"
+    part, middle_part = f"{place}.part", f"{middle}.part"  # a run that was cut short leaves no file that looks whole
+    quantize = (
+        f"{build.folder}/build/bin/llama-quantize {shell_words([middle, part, kind])}\nmv {shell_words([part, place])}"
+    )
     lines = (
         f"mkdir -p {FOLDER}; test -e {shell_words([place])} && exit 0",
         "test -x .convert/bin/python || python3 -m venv .convert",
@@ -197,8 +200,8 @@ def _gguf(candidate: Candidate) -> Weights:
         f".convert/bin/python -m pip install -r {build.folder}/requirements/requirements-convert_hf_to_gguf.txt",
         *(() if is_here else (f"{hf} {shell_words([model.name])} --local-dir {folder}",)),
         (
-            f"test -e {shell_words([middle])} || .convert/bin/python {build.folder}/convert_hf_to_gguf.py {folder} "
-            f"--outtype {_WIDE[wide]} --outfile {shell_words([middle])}"
+            f"test -e {shell_words([middle])} || {{ .convert/bin/python {build.folder}/convert_hf_to_gguf.py {folder} "
+            f"--outtype {_WIDE[wide]} --outfile {shell_words([middle_part])}; mv {shell_words([middle_part, middle])}; }}"
         ),
         *(() if kind in _WIDE else (quantize,)),
     )
