@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -107,28 +108,37 @@ def test_the_start_script_gets_to_its_command(program, goal, place, tmp_path):
 
 
 def started(files: dict[str, str], program: str, folder: Path) -> list[str]:
-    """Run a bundle's start script beside stubs; return what the program was called with."""
-    programs = folder / ".venv" / "bin"
+    """Run a bundle's start script beside stubs; return what the program was called with.
+
+    What the script looks for, and other scripts of the bundle bring, is there: programs, and files of weights.
+    """
+    programs = folder / "programs"
     programs.mkdir(parents=True)
     for path, text in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
-    for name in {program, "python"}:
-        (programs / name).write_text(STUB, encoding="utf-8")
+    for looked_for in re.findall(r"\[ -[ed] (\S+) \]", files["start.sh"]):
+        at = folder / shlex.split(looked_for)[0]
+        if folder in at.parents and not at.exists():
+            at.mkdir(parents=True)
+    # interface.py's answer, where it is asked; a name is enough where the script only looks for a program.
+    stubs = {"python3": "#!/bin/sh\necho lo\n", program: STUB, "python": STUB}
+    for name in re.findall(r"command -v (\S+)", files["start.sh"]):
+        stubs.setdefault(name, STUB)
+    for name, text in stubs.items():
+        (programs / name).write_text(text, encoding="utf-8")
         (programs / name).chmod(0o755)
-    (programs / "python3").write_text("#!/bin/sh\necho lo\n", encoding="utf-8")  # interface.py's answer
-    (programs / "python3").chmod(0o755)
     called = folder / "called"
     done = subprocess.run(
         [shutil.which("bash"), "start.sh"], cwd=folder, capture_output=True, text=True, check=False,
-        env={"PATH": os.environ["PATH"], "CALLED": str(called), "NCCL_NET": "Socket", **VARIABLES},
+        env={"PATH": f"{programs}:{os.environ['PATH']}", "CALLED": str(called), "NCCL_NET": "Socket", **VARIABLES},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return called.read_text(encoding="utf-8").splitlines()
 
 
 def test_a_start_script_that_stops_before_its_command_would_be_seen(tmp_path):
-    files = next(offer for offer in rendered("local") if offer.goal != SERVE).files
-    broken = files["start.sh"].replace("\nexec ", "\nfalse\nexec ")
+    offer = next(iter(rendered("local")))
+    broken = offer.files["start.sh"].replace("\nexec ", "\nfalse\nexec ")
     with pytest.raises(AssertionError):
-        started({**files, "start.sh": broken}, "accelerate", tmp_path)
+        started({**offer.files, "start.sh": broken}, words(offer)[0], tmp_path)
