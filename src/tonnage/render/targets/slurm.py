@@ -102,10 +102,9 @@ def batch(service: Service) -> str:
         ),
         "step=$!",
         "# Slurm signals the programs itself; srun would end its step at once where it were sent TERM.",
-        "trap 'scancel --signal=TERM \"$SLURM_JOB_ID\"' TERM",
-        'code=0; wait "$step" || code=$?',
-        "# A trapped signal ends the first wait; the second one waits for the step itself.",
-        'if kill -0 "$step" 2>/dev/null; then code=0; wait "$step" || code=$?; fi',
+        "trap 'again=1; scancel --signal=TERM \"$SLURM_JOB_ID\"' TERM",
+        "# A trapped signal ends a wait; the next one has the step's own code, even if it is gone by then.",
+        'again=1; while [ "$again" = 1 ]; do again=0; code=0; wait "$step" || code=$?; done',
     ]
     if is_job:
         lines += [
