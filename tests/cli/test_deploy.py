@@ -1,8 +1,10 @@
 """`tonnage deploy`: files that start a plan, and a folder in which a person's work is safe."""
 
 import json
+import resource
 import shlex
 import subprocess
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -28,6 +30,38 @@ def test_a_bundle_is_written_and_left_as_it_is_the_second_time(tonnage, plan_fil
     again = tonnage("deploy", str(plan_file), "--to", str(tmp_path / "b"), "--json")
     assert {one["state"] for one in json.loads(again.out)["changes"]} == {"same"}
     assert tonnage("deploy", str(plan_file), "--to", str(tmp_path / "b"), "--diff").out == ""
+
+
+@contextmanager
+def no_file_above(num_bytes):
+    """As a disk that fills up while files are written."""
+    held = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, held[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, held)
+
+
+def test_a_disk_that_fills_up_leaves_no_half_bundle(tonnage, plan_file, tmp_path):
+    with no_file_above(2000):
+        said = tonnage("deploy", str(plan_file), "--to", str(tmp_path / "b"))
+    assert (said.code, "cannot be written" in said.err) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+    tonnage("deploy", str(plan_file), "--to", str(tmp_path / "b"))
+    held = {path.name: path.read_text() for path in (tmp_path / "b").iterdir()}
+    with no_file_above(1000):
+        assert tonnage("deploy", str(plan_file), "--to", str(tmp_path / "b"), "--place", "slurm").code == 2
+    assert {path.name: path.read_text() for path in (tmp_path / "b").iterdir()} == held
+
+
+def test_a_disk_that_fills_up_leaves_the_earlier_plan(tonnage, tmp_path):
+    kept = tmp_path / "plan.toml"
+    kept.write_text("an earlier plan")
+    with no_file_above(2000):
+        said = tonnage("plan", "Qwen/Qwen3-8B", "--gpu", "rtx-4090", "-o", str(kept))
+    assert (said.code, "cannot be written" in said.err) == (2, True)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("plan.toml", "an earlier plan")]
 
 
 def test_what_a_person_changed_is_not_written_over(tonnage, plan_file, tmp_path):

@@ -81,6 +81,8 @@ def test_an_older_format_is_migrated(monkeypatch):
         ("best = 0.01", "best = 0.5", "total"),
         ('engine = "llama.cpp"', 'engine = "evil"', "not known"),
         ("order = [[0, 3], [1, 1], [0, 3], [1, 1]]", "order = []", "no layers"),
+        ("num_cpu_layers = 1", "num_cpu_layers = -1", "layers in host memory"),
+        ("num_cpu_layers = 1", "num_cpu_layers = 99", "layers in host memory"),
         ("bytes = 8053063680.0", "bytes = 1.0", "sum"),
         ("bytes = 8053063680.0", "bytes = -1.0", "below zero"),
         ("order = [[0, 3]", "order = [[0, 99999999]", "order"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,8 @@ from tonnage.cli.options import common, emit_json, note
 from tonnage.messages import say
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tonnage.plan.types import Plan
     from tonnage.render.bundle import Change
     from tonnage.render.types import Bundle, Scaling
@@ -213,23 +217,39 @@ def _text(path: Path) -> str:
 
 
 def _write(bundle: Bundle, changes: tuple[Change, ...], folder: Path, manifest: str) -> None:
+    """Write all files aside before any is put in its place: a full disk or Ctrl-C leaves the folder as it was."""
     from tonnage.errors import RequestError
     from tonnage.render.bundle import MANIFEST, State
 
     executable = {file.path for file in bundle.files if file.is_executable}
+    texts = {c.path: c.new for c in changes if c.state in (State.NEW, State.CHANGED) and c.new is not None}
+    texts[MANIFEST] = _manifest_of(manifest, changes)
+    is_new, asides = not folder.exists(), {path: _aside(folder / path) for path in texts}
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        for path, text in texts.items():
+            _put(asides[path], text, is_executable=path in executable)
+        for path, aside in asides.items():
+            aside.replace(folder / path)
         for change in changes:
-            at = folder / change.path
             if change.state is State.STALE:
-                at.unlink()
-            elif change.state in (State.NEW, State.CHANGED) and change.new is not None:
-                _replace(at, change.new, is_executable=change.path in executable)
-        _replace(folder / MANIFEST, _manifest_of(manifest, changes), is_executable=False)
-    except OSError as error:
+                (folder / change.path).unlink()
+    except BaseException as error:
+        _take_back(folder, asides.values(), is_new=is_new)
+        if not isinstance(error, OSError):
+            raise
         raise RequestError(
             f"cannot be written: {error.strerror}", where=str(folder)[:200], fix="name another place"
         ) from None
+
+
+def _take_back(folder: Path, asides: Iterable[Path], *, is_new: bool) -> None:
+    """Remove what was begun, and a folder that was not there before."""
+    for aside in asides:
+        with contextlib.suppress(OSError):
+            aside.unlink()
+    if is_new:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _manifest_of(manifest: str, changes: tuple[Change, ...]) -> str:
@@ -242,10 +262,11 @@ def _manifest_of(manifest: str, changes: tuple[Change, ...]) -> str:
     return json.dumps(table, indent=2, ensure_ascii=False) + "\n"
 
 
-def _replace(at: Path, text: str, *, is_executable: bool) -> None:
-    """Write aside and rename, so that no half file is ever there."""
+def _aside(at: Path) -> Path:
+    return at.with_name(f".{at.name}.part")
+
+
+def _put(at: Path, text: str, *, is_executable: bool) -> None:
     at.parent.mkdir(parents=True, exist_ok=True)
-    aside = at.with_name(f".{at.name}.part")
-    aside.write_text(text, encoding="utf-8", newline="\n")
-    aside.chmod(0o755 if is_executable else 0o644)
-    aside.replace(at)
+    at.write_text(text, encoding="utf-8", newline="\n")
+    at.chmod(0o755 if is_executable else 0o644)

@@ -443,6 +443,16 @@ def _keep(answer: Answer, pick: int, output: str, *, is_quiet: bool) -> None:
         _write(text, output, "plan.kept", answer, is_quiet=is_quiet, rank=pick)
 
 
+def _replace(path: Path, text: str) -> None:
+    """Write a file whole or not at all: an earlier one survives a full disk. Devices, pipes and no folder: as they are."""
+    from tonnage.record.files import replace_text
+
+    if path.parent.is_dir() and (path.is_file() or not path.exists()):
+        replace_text(path.resolve(), text)
+    else:
+        path.write_text(text, encoding="utf-8")
+
+
 def _write(text: str, path: str, message: str, answer: Answer, *, is_quiet: bool, **values: Any) -> None:
     """Write a text to a file, or to standard output, and say so."""
     from tonnage.errors import RequestError
@@ -451,7 +461,7 @@ def _write(text: str, path: str, message: str, answer: Answer, *, is_quiet: bool
         print(text, end="")
         return
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        _replace(Path(path), text)
     except OSError as error:
         raise RequestError(f"cannot be written: {error.strerror}", where=path[:200], fix="name another place") from None
     note(say(message, path=path, num=len(answer.plans), **values), is_quiet=is_quiet)

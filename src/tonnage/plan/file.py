@@ -101,6 +101,11 @@ def _sanity(plan: Plan) -> Iterator[tuple[str, bool]]:
     yield "the cluster has no devices", bool(node.devices)
     counts = (layout.dp, layout.tp, layout.pp, layout.cp, layout.ep, held.micro_batch_size, held.recompute_every)
     yield "a count of the candidate is not above zero", min(counts) > 0
+    offload = (held.offload.num_cpu_expert_layers, held.offload.num_cpu_layers)
+    is_held = all(0 <= num <= held.model.num_layers + 1 for num in offload)
+    yield "the layers in host memory are not those of the model", is_held
+    limits = (held.settings.max_num_seqs, held.settings.max_batched_tokens)
+    yield "a limit of the engine is not above zero", all(limit is None or limit > 0 for limit in limits)
     sizes = (held.model.hidden_size, held.model.vocab_size, held.cluster.num_nodes, plan.rank)
     sizes += tuple(device.memory_bytes for device in node.devices)
     yield "a size of the model or the cluster is not above zero", min(sizes) > 0
