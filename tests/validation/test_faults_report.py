@@ -32,4 +32,5 @@ def test_a_hundred_faults_in_equal_shares():
 def test_every_kind_met_a_training():
     real = [row for row in rows() if row["job"] in faults.REALS]
     assert {row["job"] for row in real} == set(faults.REALS)
+    assert {row["kind"] for row in real} == set(faults.KINDS)
     assert [row for row in rows() if row["verdict"] != "ok"] == []
