@@ -269,7 +269,11 @@ def test_weights_that_are_made_lie_where_the_place_looks(server):
     plan = a_plan(gpus=["rtx-4090"], limits={"engines": ["vllm"]}, pins={"precision.weights": "awq"})
     objects = {one["kind"]: one for one in yaml.safe_load_all(files_of(plan, "kubernetes")["kubernetes.yaml"])}
     assert "/cache/weights/Qwen3-8B-awq" in objects["Deployment"]["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert "bash weights.sh" in yaml.safe_load(files_of(plan, "skypilot")["task.yaml"])["setup"]
+    task = yaml.safe_load(files_of(plan, "skypilot")["task.yaml"])
+    assert "bash weights.sh" in task["setup"]
+    weights = service_of(plan).weights
+    assert int(task["resources"]["memory"].removesuffix("+")) >= weights.host_bytes / 2**30 > 8
+    assert task["resources"]["disk_size"] > weights.disk_bytes / 2**30
 
 
 def test_a_longest_name_is_a_label_with_its_suffixes(server):

@@ -78,10 +78,15 @@ def task(service: Service) -> dict[str, Any]:
     devices = service.plan.estimate.candidate.cluster.node.devices
     is_job = service.role is Role.JOB
     storage = service.plan.estimate.storage
-    disk = storage.weights_bytes * 1.2 + 2 * (storage.checkpoints_bytes or 0.0) + (storage.data_bytes or 0.0)
+    weights = service.weights if service.weights is not None and service.weights.is_made else None
+    # The rented machine makes the weights itself.
+    made_disk, made_host = (weights.disk_bytes, weights.host_bytes) if weights is not None else (0.0, 0.0)
+    disk = (
+        storage.weights_bytes * 1.2 + 2 * (storage.checkpoints_bytes or 0.0) + (storage.data_bytes or 0.0) + made_disk
+    )
     resources: dict[str, Any] = {
         "disk_size": max(100, math.ceil(disk / 2**30) + 50),
-        "memory": f"{math.ceil(service.host_memory_bytes / 2**30)}+",
+        "memory": f"{math.ceil(max(service.host_memory_bytes, made_host) / 2**30)}+",
         "autostop": {"idle_minutes": 30, "down": is_job},
     }
     if devices:
