@@ -41,7 +41,7 @@ def test_supervisor_and_job_agree_on_checkpoints(tmp_path, monkeypatch, root, na
 
     folder = save(tmp_path, 10)
     spoil(folder)
-    job = Checkpoints(tmp_path, Alone(), keep=2, compression="none", is_async=False, engine="single")
+    job = Checkpoints(tmp_path, Alone(), keep=2, compression="none", is_async=False)
     assert (checkpoints.fault_of(folder) is None) == (job.fault(folder) is None) == (name == "none")
     assert "train_checkpoints" in sys.modules
 
