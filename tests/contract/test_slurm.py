@@ -79,7 +79,6 @@ def submitted(slurm, folder, script, start):
     """Submit a real batch script whose start script is a small one; return the job's number."""
     (folder / SCRIPT).write_text(script, encoding="utf-8")
     (folder / "start.sh").write_text(start, encoding="utf-8")
-    (folder / "job.sh").write_text(a_job_of_two_machines()["job.sh"], encoding="utf-8")
     done = run(slurm, "sbatch", "--parsable", SCRIPT, folder=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

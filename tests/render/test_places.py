@@ -346,7 +346,7 @@ def test_a_stop_reaches_the_processes_of_a_job_and_their_code_is_told(tmp_path):
     assert process.wait(10) == 75
 
 
-@pytest.mark.parametrize("place", ["systemd", "kubernetes", "slurm", "skypilot", "compose"])
+@pytest.mark.parametrize("place", ["systemd", "kubernetes", "skypilot", "compose"])
 def test_every_place_starts_a_launcher_through_its_own_code(job, server, place):
     files = files_of(job, place)
     assert "job.sh" in files

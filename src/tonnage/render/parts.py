@@ -41,7 +41,7 @@ def common_files(
         ),
         prepare_script(service, place),
         *((link_test(service),) if service.has_collectives else ()),
-        *((job_script(),) if service.has_launcher and place != "local" else ()),
+        *((job_script(),) if service.has_launcher and place not in ("local", "slurm") else ()),
         *own,
         *install,
     )
@@ -186,8 +186,7 @@ def job_script() -> BundleFile:
     lines = (
         'export TONNAGE_EXIT_FILE="$PWD/.exit-code.${NODE_RANK:-0}"; rm -f "$TONNAGE_EXIT_FILE"',
         "bash start.sh & child=$!",
-        "# Slurm signals every process of a step by itself; a second signal would cut the launcher's own stop short.",
-        'trap \'again=1; [ -n "${SLURM_STEP_ID:-}" ] || kill -TERM "$child" 2>/dev/null || true\' TERM INT',
+        "trap 'again=1; kill -TERM \"$child\" 2>/dev/null || true' TERM INT",
         "# A trapped signal ends a wait; the next one has the job's own code, even if it is gone by then.",
         'again=1; while [ "$again" = 1 ]; do again=0; code=0; wait "$child" || code=$?; done',
         'if [ "$code" != 0 ] && [ -s "$TONNAGE_EXIT_FILE" ]; then code=$(cat "$TONNAGE_EXIT_FILE"); fi',

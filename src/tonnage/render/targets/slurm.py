@@ -95,16 +95,19 @@ def batch(service: Service) -> str:
     if service.num_replicas > 1 and service.probe is not None:
         lines.append(f"export TONNAGE_PORT=$(({service.probe.port} + SLURM_ARRAY_TASK_ID))")
     lines += [
+        "# torch's launcher ends with 1 whatever its processes end with: they write their code down.",
+        'export TONNAGE_EXIT_FILE="$PWD/.exit-code"; rm -f "$TONNAGE_EXIT_FILE"',
         "# A machine that has saved ends first: the others are given the time to save too.",
         (
             f"srun --kill-on-bad-exit=0 --wait={round(service.stop_seconds)} "
-            f"bash -c 'export NODE_RANK=$SLURM_NODEID; exec bash {service.program}' &"
+            "bash -c 'export NODE_RANK=$SLURM_NODEID; exec bash start.sh' &"
         ),
         "step=$!",
         "# Slurm signals the programs itself; srun would end its step at once where it were sent TERM.",
         "trap 'again=1; scancel --signal=TERM \"$SLURM_JOB_ID\"' TERM",
         "# A trapped signal ends a wait; the next one has the step's own code, even if it is gone by then.",
         'again=1; while [ "$again" = 1 ]; do again=0; code=0; wait "$step" || code=$?; done',
+        'if [ "$code" != 0 ] && [ -s "$TONNAGE_EXIT_FILE" ]; then code=$(cat "$TONNAGE_EXIT_FILE"); fi',
     ]
     if is_job:
         lines += [
