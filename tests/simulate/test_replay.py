@@ -68,6 +68,17 @@ def test_goodput_counts_what_keeps_both_limits():
     assert out.goodput_requests_per_s == pytest.approx(2 / out.span_seconds)
 
 
+def test_a_full_queue_turns_away():
+    """One is served, one waits; the other two come to a full queue, and count as not kept."""
+    load = Requests(arrival_seconds=(0.0, 0.1, 0.2, 0.3), input_tokens=(1,) * 4, output_tokens=(9,) * 4)
+    out = replay(load, [one_at_a_time_for(9)], most_waiting=1)
+    assert (out.num_finished, out.num_turned_away, out.kept_ratio) == (2, 2, 0.5)
+
+
+def one_at_a_time_for(tokens):
+    return Slots(FixedTimes(1.0), num_slots=1, slot_tokens=tokens + 1, batch_tokens=8)
+
+
 def test_turns_and_the_shortest_queue_differ_where_requests_differ():
     load = Requests(arrival_seconds=(0.0, 0.1, 0.2, 0.3), input_tokens=(1,) * 4, output_tokens=(7, 1, 7, 1))
     by = {

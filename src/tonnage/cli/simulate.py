@@ -40,6 +40,9 @@ _LARGEST_BYTES = 256 << 20
 @click.option(
     "--hits", type=click.FloatRange(0, 1), default=0.0, help="Share of each prompt found in the prefix cache."
 )
+@click.option(
+    "--queue-limit", type=click.IntRange(0), help="Requests that may wait at a replica; more are turned away."
+)
 @click.option("--ttft", metavar="TIME", help="Limit on the first token; the plan's own by default.")
 @click.option("--tpot", metavar="TIME", help="Limit on each token after it.")
 @click.option(
@@ -170,6 +173,7 @@ def _load_question(plan: Plan, words: dict[str, Any]) -> Any:
         num_replicas=words["replicas"],
         router=words["router"],
         hit_ratio=words["hits"],
+        most_waiting=words["queue_limit"],
         ttft_limit_seconds=_time(words, "ttft") or getattr(workload, "ttft_limit_seconds", None),
         tpot_limit_seconds=_time(words, "tpot") or getattr(workload, "tpot_limit_seconds", None),
         least_kept_ratio=words["keep"],
@@ -333,6 +337,7 @@ def load_lines(plan: Plan, answer: LoadAnswer) -> list[str]:
             finished=run.num_finished,
             num=run.num_requests,
             refused=run.num_refused,
+            away=run.num_turned_away,
             preemptions=run.num_preemptions,
         ),
         "",

@@ -256,6 +256,7 @@ _PAIRS: Final = (
     ("Copies of the plan.", "方案的副本数。"),
     ("shortest-queue or round-robin.", "分配方式：最短队列（shortest-queue）或轮流（round-robin）。"),
     ("Share of each prompt found in the prefix cache.", "每个提示命中前缀缓存的比例。"),
+    ("Requests that may wait at a replica; more are turned away.", "每个副本允许等待的请求数；超出则拒绝。"),
     ("Limit on the first token; the plan's own by default.", "首 token 的时限；默认为方案的。"),
     ("Find the largest rate that keeps the limits.", "求满足时限的最大速率。"),
     ("Compare policies from so few replicas to so many; 0 scales to zero.",

@@ -9,8 +9,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "{num} 个请求，{span}（{rate:.3g}/秒），{copies} 个副本，{router}",
     ),
     "finished": (
-        "finished {finished} of {num}; refused as too long {refused}; put back {preemptions}",
-        "完成 {finished}/{num}；因过长被拒 {refused}；被抢占 {preemptions}",
+        "finished {finished} of {num}; refused as too long {refused}, turned away {away}; put back {preemptions}",
+        "完成 {finished}/{num}；因过长被拒 {refused}，因队列已满被拒 {away}；被抢占 {preemptions}",
     ),
     "what": ("time", "时间"),
     "ttft": ("to the first token (TTFT)", "首个 token（TTFT）"),

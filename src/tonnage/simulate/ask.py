@@ -59,6 +59,7 @@ class LoadQuestion:
     num_replicas: int = 1  # of the plan
     router: str = "shortest-queue"
     hit_ratio: Ratio = 0.0
+    most_waiting: int | None = None  # at a replica; more are turned away
     ttft_limit_seconds: Seconds | None = None
     tpot_limit_seconds: Seconds | None = None
     least_kept_ratio: Ratio = 0.99  # of the requests that must keep the limits
@@ -148,6 +149,7 @@ def ask_load(plan: Plan, question: LoadQuestion, told: Callable[[str], None] | N
             [make(0.0) for _ in range(copies)],
             router=ROUTERS[asked.router],
             hit_ratio=asked.hit_ratio,
+            most_waiting=asked.most_waiting,
             ttft_limit_seconds=asked.ttft_limit_seconds,
             tpot_limit_seconds=asked.tpot_limit_seconds,
         )

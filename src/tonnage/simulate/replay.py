@@ -35,6 +35,7 @@ class Replayed:
     num_requests: int
     num_finished: int
     num_refused: int  # longer than any replica can hold
+    num_turned_away: int  # came to a full queue
     num_preemptions: int
     input_tokens: int  # of those that ended
     output_tokens: int
@@ -107,6 +108,7 @@ def replay(
     *,
     router: Router = shortest_queue,
     hit_ratio: Ratio = 0.0,
+    most_waiting: int | None = None,
     ttft_limit_seconds: Seconds | None = None,
     tpot_limit_seconds: Seconds | None = None,
     told: Callable[[int], None] | None = None,
@@ -123,6 +125,8 @@ def replay(
         Which of them a request goes to.
     hit_ratio : numeric
         Share of each prompt whose cache is there already. [0-1]
+    most_waiting : int
+        Requests that may wait at a replica; one that comes to as many is turned away. None is no limit. [1]
     ttft_limit_seconds, tpot_limit_seconds : numeric
         Limits that goodput keeps; None is no limit. [s]
     told : callable
@@ -138,7 +142,7 @@ def replay(
     Derived: a discrete-event replay; steps are those of the replicas' schedulers.
     """
     most = max(replica.most_request_tokens for replica in replicas)
-    num_refused = 0
+    num_refused = num_turned_away = 0
     looks = router is not None and len(replicas) > 1
     for number, (arrival, prompt, answer) in enumerate(
         zip(requests.arrival_seconds, requests.input_tokens, requests.output_tokens, strict=True)
@@ -151,6 +155,9 @@ def replay(
                 replica.advance(arrival)
         chosen = replicas[router(replicas, number)]
         chosen.advance(arrival)
+        if most_waiting is not None and len(chosen.waiting) >= most_waiting:
+            num_turned_away += 1
+            continue
         chosen.submit(Job(arrival, prompt, answer, num_cached_tokens=int(prompt * hit_ratio)))
         if told and not number % 1024:
             told(number)
@@ -163,6 +170,7 @@ def replay(
         replicas,
         num_requests=len(requests),
         num_refused=num_refused,
+        num_turned_away=num_turned_away,
         start_seconds=requests.arrival_seconds[0] if len(requests) else 0.0,
         replica_seconds=len(replicas) * end,
         limits=(ttft_limit_seconds, tpot_limit_seconds),
@@ -222,6 +230,7 @@ def summed(
     *,
     num_requests: int,
     num_refused: int,
+    num_turned_away: int = 0,
     start_seconds: Seconds,
     replica_seconds: Seconds,
     limits: tuple[Seconds | None, Seconds | None],
@@ -235,8 +244,8 @@ def summed(
         Requests that ended.
     replicas : sequence of Replica
         All that ever were there.
-    num_requests, num_refused : int
-        Requests sent, and those longer than any replica holds. [1]
+    num_requests, num_refused, num_turned_away : int
+        Requests sent, those longer than any replica holds, and those that came to a full queue. [1]
     start_seconds, replica_seconds : numeric
         The first arrival; time that replicas were there, all together. [s]
     limits : tuple
@@ -275,6 +284,7 @@ def summed(
         num_requests=num_requests,
         num_finished=len(jobs),
         num_refused=num_refused,
+        num_turned_away=num_turned_away,
         num_preemptions=sum(replica.num_preemptions for replica in replicas),
         input_tokens=sum(job.input_tokens for job in jobs),
         output_tokens=sum(job.output_tokens for job in jobs),

@@ -67,6 +67,7 @@ def _run(run: Replayed) -> dict[str, Any]:
         "requests": run.num_requests,
         "finished": run.num_finished,
         "refused": run.num_refused,
+        "turned_away": run.num_turned_away,
         "ttft_seconds": _tail(run.ttft),
         "tpot_seconds": _tail(run.tpot),
         "e2e_seconds": _tail(run.e2e),
