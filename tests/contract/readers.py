@@ -82,6 +82,7 @@ def bash(texts: Sequence[str]) -> list[str]:
 MEANT = {
     1091,  # /etc/os-release is a file of the machine, not of the bundle
     2016,  # a command in single quotes is expanded later, by the program that it is given to
+    2043,  # a loop over the programs that a build needs, where a plan needs one
     2317,  # `root` is called by what `step` evaluates
 }
 
