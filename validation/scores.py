@@ -382,7 +382,9 @@ def main() -> None:
     if not arguments.write:
         for part in parts:
             stored[part] = scored(part)
-        STORED.write_text(compact(stored) + "\n", encoding="utf-8")
+        text = compact(stored)
+        STORED.write_text(text + "\n", encoding="utf-8")
+        stored = json.loads(text)  # in the order in which it will be read again
     TARGET.write_text(document(stored), encoding="utf-8")
 
 
