@@ -118,7 +118,7 @@ def test_failures_alone_need_no_other_machines(tonnage, training):
 @pytest.mark.parametrize(
     "words,reason",
     [
-        ((), "says nothing to replay"),
+        ((), "nothing to replay was given"),
         (("--rate", "2", "--requests", "azure-conv"), "two questions"),
         (("--rate", "0"), "above 0"),
         (("--rate", "nan"), "above 0"),

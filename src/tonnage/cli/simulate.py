@@ -90,7 +90,7 @@ def command(path: str, is_json: bool, is_quiet: bool, **words: Any) -> int:
     wanted = [name for name in ("requests", "rate", "preemptions", "failures") if words[name] is not None]
     if len(wanted) != 1:
         raise RequestError(
-            "says nothing to replay" if not wanted else f"--{wanted[0]} and --{wanted[1]} are two questions",
+            "nothing to replay was given" if not wanted else f"--{wanted[0]} and --{wanted[1]} are two questions",
             where="simulate",
             fix="give one of --requests FILE, --rate N, --preemptions FILE, --failures TIME",
         )
