@@ -204,7 +204,7 @@ def test_lines_and_json_are_the_same_trace():
 SHARED = Path(__file__).parents[3] / "shared/data/traces/spot"
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the public spot traces are no part of the project")
+@pytest.mark.skipif(not SHARED.is_dir(), reason="platform: the public spot traces are no part of the project")
 @pytest.mark.parametrize("path", sorted(SHARED.glob("*.json")), ids=lambda path: path.stem[:30])
 def test_real_traces_replay(path):
     text = path.read_text(encoding="utf-8")
