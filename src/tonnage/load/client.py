@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from tonnage.errors import OutsideError
@@ -180,6 +180,22 @@ def _session(target: Target, aiohttp: Any) -> Any:
     )
 
 
+async def _warmed(
+    target: Target,
+    prompts: Sequence[Prompt],
+    warmup: int,
+    load: Callable[[_Sender, list[Sample]], Awaitable[None]],
+) -> list[Sample]:
+    """Send the warm-up one by one, set the clock to zero, and load; return all that was sent."""
+    aiohttp = _aiohttp()
+    async with _session(target, aiohttp) as session:
+        sender = _Sender(target, session, aiohttp)
+        samples = [await sender.ask(prompts[at % len(prompts)], sender.now(), is_warmup=True) for at in range(warmup)]
+        sender.start = time.perf_counter()
+        await load(sender, samples)
+    return samples
+
+
 def send_at(
     target: Target,
     prompts: Sequence[Prompt],
@@ -217,26 +233,19 @@ def send_at(
     -----
     Derived.
     """
-    aiohttp = _aiohttp()
 
-    async def all_of_them() -> list[Sample]:
-        async with _session(target, aiohttp) as session:
-            sender = _Sender(target, session, aiohttp)
-            samples = [
-                await sender.ask(prompts[at % len(prompts)], sender.now(), is_warmup=True) for at in range(warmup)
-            ]
-            sender.start = time.perf_counter()
-            tasks = []
-            for prompt, due in zip(prompts, due_seconds, strict=True):
-                wait = due - sender.now()
-                if wait > 0:
-                    await asyncio.sleep(wait)
-                tasks.append(asyncio.create_task(sender.ask(prompt, due, is_warmup=False)))
-                if told and not len(tasks) % 64:
-                    told(sum(task.done() for task in tasks))
-            return [*samples, *await asyncio.gather(*tasks)]
+    async def load(sender: _Sender, samples: list[Sample]) -> None:
+        tasks = []
+        for prompt, due in zip(prompts, due_seconds, strict=True):
+            wait = due - sender.now()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            tasks.append(asyncio.create_task(sender.ask(prompt, due, is_warmup=False)))
+            if told and not len(tasks) % 64:
+                told(sum(task.done() for task in tasks))
+        samples += await asyncio.gather(*tasks)
 
-    return asyncio.run(all_of_them())
+    return asyncio.run(_warmed(target, prompts, warmup, load))
 
 
 def send_by_clients(
@@ -279,29 +288,21 @@ def send_by_clients(
     -----
     Derived. A request is due when its client is free.
     """
-    aiohttp = _aiohttp()
 
-    async def all_of_them() -> list[Sample]:
-        async with _session(target, aiohttp) as session:
-            sender = _Sender(target, session, aiohttp)
-            samples = [
-                await sender.ask(prompts[at % len(prompts)], sender.now(), is_warmup=True) for at in range(warmup)
-            ]
-            sender.start = time.perf_counter()
-            numbers = iter(range(len(prompts)) if until_seconds is None else range(1 << 62))
+    async def load(sender: _Sender, samples: list[Sample]) -> None:
+        numbers = iter(range(len(prompts)) if until_seconds is None else range(1 << 62))
 
-            async def client() -> None:
-                for number in numbers:
-                    due = sender.now()
-                    if until_seconds is not None and due >= until_seconds:
-                        return
-                    samples.append(await sender.ask(prompts[number % len(prompts)], due, is_warmup=False))
-                    if told:
-                        told(len(samples) - warmup)
-                    if samples[-1].outcome is Outcome.REFUSED:
-                        await asyncio.sleep(0.05)  # nobody listens: do not spin
+        async def client() -> None:
+            for number in numbers:
+                due = sender.now()
+                if until_seconds is not None and due >= until_seconds:
+                    return
+                samples.append(await sender.ask(prompts[number % len(prompts)], due, is_warmup=False))
+                if told:
+                    told(len(samples) - warmup)
+                if samples[-1].outcome is Outcome.REFUSED:
+                    await asyncio.sleep(0.05)  # nobody listens: do not spin
 
-            await asyncio.gather(*(client() for _ in range(num_clients)))
-            return samples
+        await asyncio.gather(*(client() for _ in range(num_clients)))
 
-    return asyncio.run(all_of_them())
+    return asyncio.run(_warmed(target, prompts, warmup, load))

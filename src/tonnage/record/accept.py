@@ -59,10 +59,8 @@ def _run(
     own_plan = str(folder.plan_file) if folder.plan_file.is_file() else None
     plan, own = _plan(plan_path or own_plan)
     given = read_limits({**own, **limits}, "--limit")
-    devices = () if plan is None else plan.estimate.candidate.cluster.node.devices
     seen = training_of(
         folder,
-        device_bytes=devices[0].memory_bytes if devices else None,
         num_findings=None if diagnose is None else _findings(folder, diagnose),
         baselines=[_baseline(one) for one in baselines],
     )

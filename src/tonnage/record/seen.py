@@ -24,7 +24,6 @@ _FAILED_SAVES: Final = ("checkpoint_failed", "checkpoint_skipped")
 def training_of(
     folder: Folder,
     *,
-    device_bytes: float | None = None,
     num_findings: int | None = None,
     baselines: Sequence[Folder] = (),
 ) -> TrainingSeen:
@@ -34,8 +33,6 @@ def training_of(
     ----------
     folder : Folder
         The run.
-    device_bytes : numeric
-        Memory of a device as the plan has it; None on a CPU. [B]
     num_findings : int
         What diagnose found in the logs; None: nobody looked.
     baselines : sequence of Folder
@@ -68,7 +65,6 @@ def training_of(
         rank_seconds={rank: value for rank, steps in by_rank.items() if (value := _work(steps)) is not None},
         reserved_bytes=_most(step.memory_reserved_bytes for step in every),
         host_bytes=_most(step.host_memory_bytes for step in every),
-        device_bytes=device_bytes,
         num_alloc_retries=_whole(_most(step.num_alloc_retries for step in every)),
         num_ooms=_whole(_most(step.num_ooms for step in every)),
         mfu_ratio=_middle(step.mfu_ratio for step in first),
@@ -156,7 +152,7 @@ def hardware_of(path: Path) -> tuple[HardwareSeen, ...]:
     ----------
     path : Path
         Lines of JSON, each a reading of one device: `gpu` (its name), and of `memory_used_bytes`,
-        `memory_total_bytes`, `temperature_celsius`, `slowdown_celsius`, `power_watts`, `power_limit_watts`,
+        `memory_total_bytes`, `temperature_celsius`, `slowdown_celsius`,
         `utilization_ratio`, `is_throttled`, `ecc_uncorrected_total`, `remapped_rows_total`, `xids_total`,
         `pcie_width`, `pcie_width_max`, `pcie_generation`, `pcie_generation_max`, `nvlinks_down` what was read.
 
@@ -191,7 +187,7 @@ def _device(name: str, lines: Sequence[dict[str, Any]], evidence: str) -> Hardwa
         and (whole := _plain(line.get("memory_total_bytes")))
     ]
     throttled = [bool(line["is_throttled"]) for line in lines if line.get("is_throttled") is not None]
-    slow, limits = series("slowdown_celsius"), series("power_limit_watts")
+    slow = series("slowdown_celsius")
     remapped = series("remapped_rows_total")
     return HardwareSeen(
         name=name,
@@ -199,8 +195,6 @@ def _device(name: str, lines: Sequence[dict[str, Any]], evidence: str) -> Hardwa
         memory_ratios=tuple(totals),
         temperatures_celsius=series("temperature_celsius"),
         slowdown_celsius=slow[-1] if slow else None,
-        power_watts=series("power_watts"),
-        power_limit_watts=limits[-1] if limits else None,
         utilization_ratios=series("utilization_ratio"),
         throttled_ratio=sum(throttled) / len(throttled) if throttled else None,
         num_ecc_uncorrected=grown("ecc_uncorrected_total"),

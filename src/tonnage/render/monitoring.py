@@ -32,13 +32,12 @@ def monitoring_files(plan: Plan, service: Service) -> tuple[BundleFile, ...]:
     """
     kind = "serving" if isinstance(plan.estimate.candidate.workload, Serving) else "training"
     rules = alerts.rules_for(kind, alerts.planned_numbers(plan))
-    records = alerts.recorded(kind, plan.estimate.candidate.engine)
     targets = {"tonnage": (f"127.0.0.1:{EXPORTER_PORT}",)}
     if service.probe is not None and service.probe.metrics_path is not None:
         targets["engine"] = (f"127.0.0.1:{service.probe.port}",)
     texts = (
         ("prometheus.yml", to_yaml(alerts.scrape_config(targets))),
-        ("rules.yml", to_yaml(alerts.rule_file(rules, records))),
+        ("rules.yml", to_yaml(alerts.alert_rules(plan))),
         ("rules_test.yml", to_yaml(alerts.promtool_tests(rules, ["rules.yml"]))),
         ("alertmanager.yml", to_yaml(alerts.routing_config())),
         ("alerts.md", page(rules)),

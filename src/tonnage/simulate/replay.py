@@ -143,18 +143,15 @@ def replay(
     """
     most = max(replica.most_request_tokens for replica in replicas)
     num_refused = num_turned_away = 0
-    looks = router is not None and len(replicas) > 1
     for number, (arrival, prompt, answer) in enumerate(
         zip(requests.arrival_seconds, requests.input_tokens, requests.output_tokens, strict=True)
     ):
         if prompt + answer > most:
             num_refused += 1
             continue
-        if looks:
-            for replica in replicas:
-                replica.advance(arrival)
+        for replica in replicas:
+            replica.advance(arrival)
         chosen = replicas[router(replicas, number)]
-        chosen.advance(arrival)
         if most_waiting is not None and len(chosen.waiting) >= most_waiting:
             num_turned_away += 1
             continue

@@ -60,7 +60,6 @@ def bench_of(text: str, name: str = "bench.json") -> ServingSeen:
             requests_per_s=_number(table["qps"]),
             output_tokens_per_s=_number(table["output_tokens_per_s"]),
             is_client_limited=bool(table.get("client", {}).get("is_the_limit")),
-            concurrency=table.get("concurrency"),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadFileError(f"is no result of a load test: {error}"[:160], where=name, fix=fix) from None

@@ -84,8 +84,6 @@ class HardwareSeen:
     memory_ratios: tuple[Ratio, ...] = ()  # used over whole
     temperatures_celsius: tuple[float, ...] = ()
     slowdown_celsius: float | None = None
-    power_watts: tuple[float, ...] = ()
-    power_limit_watts: float | None = None
     utilization_ratios: tuple[Ratio, ...] = ()
     throttled_ratio: Ratio | None = None  # of the time, slowed down by heat or power brakes
     num_ecc_uncorrected: int | None = None
@@ -111,7 +109,6 @@ class TrainingSeen:
     rank_seconds: Mapping[int, float] = field(default_factory=dict[int, float])  # median work of a step, by rank
     reserved_bytes: Bytes | None = None  # most of any rank
     host_bytes: Bytes | None = None
-    device_bytes: Bytes | None = None  # of a device; None on a CPU
     num_alloc_retries: int | None = None
     num_ooms: int | None = None
     mfu_ratio: Ratio | None = None  # median
@@ -146,9 +143,6 @@ class ServingSeen:
     requests_per_s: float | None = None
     output_tokens_per_s: float | None = None
     is_client_limited: bool = False
-    concurrency: int | None = None
     weights_bytes: Bytes | None = None  # as the engine's log says
-    cache_bytes: Bytes | None = None
-    cache_tokens: float | None = None
     hardware: tuple[HardwareSeen, ...] = ()
     num_findings: int | None = None
