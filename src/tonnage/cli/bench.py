@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tonnage.cli.options import common, emit_json, note
+from tonnage.cli.options import common, emit_json, note, put_text
 from tonnage.messages import say
 
 if TYPE_CHECKING:
@@ -182,7 +181,6 @@ def _teller(is_quiet: bool) -> Any:
 
 
 def _save(path: str, found: Benched, samples: list[Sample], asked: Target, test: LoadTest, *, is_quiet: bool) -> None:
-    from tonnage.errors import RequestError
     from tonnage.load.summary import bench_object
 
     value = {
@@ -212,11 +210,8 @@ def _save(path: str, found: Benched, samples: list[Sample], asked: Target, test:
             for one in samples
         ],
     }
-    try:
-        Path(path).write_text(json.dumps(value) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise RequestError(f"cannot be written: {error.strerror}", where=path[:200], fix="name another file") from None
-    note(say("bench.saved", path=path), is_quiet=is_quiet)
+    if put_text(path, json.dumps(value) + "\n"):
+        note(say("bench.saved", path=path), is_quiet=is_quiet)
 
 
 def to_lines(found: Benched, asked: Target, test: LoadTest, plan: Plan | None) -> list[str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tonnage.cli.options import common, emit_json, note
+from tonnage.cli.options import common, emit_json, note, put_text
 from tonnage.messages import say
 
 if TYPE_CHECKING:
@@ -49,17 +48,10 @@ def command(path: str, html: str | None, is_json: bool, is_quiet: bool) -> None:
 
 
 def _write(explanation: Explanation, path: str, *, is_quiet: bool) -> None:
-    from tonnage.errors import RequestError
     from tonnage.plan.page import write_page
 
-    if path == "-":
-        print(write_page(explanation), end="")
-        return
-    try:
-        Path(path).write_text(write_page(explanation), encoding="utf-8")
-    except OSError as error:
-        raise RequestError(f"cannot be written: {error.strerror}", where=path[:200], fix="name another place") from None
-    note(say("explain.written", path=path), is_quiet=is_quiet)
+    if put_text(path, write_page(explanation)):
+        note(say("explain.written", path=path), is_quiet=is_quiet)
 
 
 def to_lines(explanation: Explanation) -> list[str]:

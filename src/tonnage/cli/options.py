@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -98,6 +99,28 @@ def note(text: str, *, is_quiet: bool) -> None:
     """Say something beside the answer, on standard error."""
     if not is_quiet:
         print(text, file=sys.stderr)
+
+
+def put_text(path: str, text: str) -> bool:
+    """Write a text to a file, whole or not at all, or print it where the path is -; return whether a file was written.
+
+    An earlier file survives a full disk. Devices and pipes are written as they are.
+    """
+    if path == "-":
+        print(text, end="")
+        return False
+    from tonnage.errors import RequestError
+    from tonnage.record.files import replace_text
+
+    place = Path(path)
+    try:
+        if place.parent.is_dir() and (place.is_file() or not place.exists()):
+            replace_text(place.resolve(), text)
+        else:
+            place.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RequestError(f"cannot be written: {error.strerror}", where=path[:200], fix="name another place") from None
+    return True
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tonnage.cli.options import common, emit_json, note, waiting
+from tonnage.cli.options import common, emit_json, note, put_text, waiting
 from tonnage.messages import say
 
 if TYPE_CHECKING:
@@ -443,25 +443,7 @@ def _keep(answer: Answer, pick: int, output: str, *, is_quiet: bool) -> None:
         _write(text, output, "plan.kept", answer, is_quiet=is_quiet, rank=pick)
 
 
-def _replace(path: Path, text: str) -> None:
-    """Write a file whole or not at all: an earlier one survives a full disk. Devices, pipes and no folder: as they are."""
-    from tonnage.record.files import replace_text
-
-    if path.parent.is_dir() and (path.is_file() or not path.exists()):
-        replace_text(path.resolve(), text)
-    else:
-        path.write_text(text, encoding="utf-8")
-
-
 def _write(text: str, path: str, message: str, answer: Answer, *, is_quiet: bool, **values: Any) -> None:
     """Write a text to a file, or to standard output, and say so."""
-    from tonnage.errors import RequestError
-
-    if path == "-":
-        print(text, end="")
-        return
-    try:
-        _replace(Path(path), text)
-    except OSError as error:
-        raise RequestError(f"cannot be written: {error.strerror}", where=path[:200], fix="name another place") from None
-    note(say(message, path=path, num=len(answer.plans), **values), is_quiet=is_quiet)
+    if put_text(path, text):
+        note(say(message, path=path, num=len(answer.plans), **values), is_quiet=is_quiet)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tonnage.cli.options import common, emit_json, note
+from tonnage.cli.options import common, emit_json, note, put_text
 from tonnage.messages import say
 
 if TYPE_CHECKING:
@@ -288,16 +287,9 @@ def _spells(plan: Plan, words: dict[str, Any], work: float) -> tuple[Spell, ...]
 
 
 def _write(path: str, page: str, *, is_quiet: bool) -> None:
-    from tonnage.errors import RequestError
 
-    if path == "-":
-        print(page, end="")
-        return
-    try:
-        Path(path).write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise RequestError(f"cannot be written: {error.strerror}", where=path[:200], fix="name another file") from None
-    note(say("simulate.page", path=path), is_quiet=is_quiet)
+    if put_text(path, page):
+        note(say("simulate.page", path=path), is_quiet=is_quiet)
 
 
 def _title(plan: Plan) -> str:

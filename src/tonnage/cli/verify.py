@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tonnage.cli.options import common, emit_json, note
+from tonnage.cli.options import common, emit_json, note, put_text
 from tonnage.messages import say
 
 if TYPE_CHECKING:
@@ -84,16 +83,9 @@ def _given(limits: tuple[str, ...]) -> dict[str, str]:
 
 
 def _write(path: str, page: str, *, is_quiet: bool) -> None:
-    from tonnage.errors import RequestError
 
-    if path == "-":
-        print(page, end="")
-        return
-    try:
-        Path(path).write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise RequestError(f"cannot be written: {error.strerror}", where=path[:200], fix="name another file") from None
-    note(say("verify.page", path=path), is_quiet=is_quiet)
+    if put_text(path, page):
+        note(say("verify.page", path=path), is_quiet=is_quiet)
 
 
 def to_lines(report: Report, *, is_all: bool = True) -> list[str]:
